@@ -84,4 +84,5 @@ def _understood(words: list[str]) -> Callable[[], None]:
     with terminal.importing():
         plugins.load(parser.plugins(words))
     given = command.parser(parser.HELP_ALL in words).parse(words)
-    return functools.partial(command.run, given)
+    request = command.request(given)
+    return functools.partial(command.load(), request)

@@ -213,23 +213,8 @@ def check_integer(
 check_seed = functools.partial(check_integer, at_least=0, at_most=LARGEST_SEED)
 
 
-def check_num_batches(name: str, value: Any) -> None:
-    """Raises unless a client can take so many batches, or epochs, in a round.
-
-    Args:
-      name: The argument's name, for the message.
-      value: The value to check.
-
-    Raises:
-      TypeError: If `value` is not an integer.
-      ValueError: If `value` is below 1, or above `MOST_BATCHES`.
-    """
-    check_integer(name, value)
-    if value > MOST_BATCHES:
-        raise ValueError(
-            f"{name} is {value:,}: a client would train on more than "
-            f"{MOST_BATCHES:,} batches in a round. Take fewer."
-        )
+# Of what a client takes in a round, batches or epochs.
+check_num_batches = functools.partial(check_integer, at_most=MOST_BATCHES)
 
 
 def check_one_of(name: str, value: Any, allowed: Collection[Any]) -> None:
@@ -259,8 +244,7 @@ def check_flag(name: str, value: Any) -> None:
     Raises:
       TypeError: If `value` is neither.
     """
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, found {shown(value)}.")
+    check_instance(name, value, bool, "True or False")
 
 
 def check_callable(name: str, value: Any, what: str = "a function") -> None:
@@ -274,8 +258,7 @@ def check_callable(name: str, value: Any, what: str = "a function") -> None:
     Raises:
       TypeError: If `value` cannot be called.
     """
-    if not callable(value):
-        raise TypeError(f"{name} must be {what}, found {shown(value)}.")
+    check_instance(name, value, Callable, what)
 
 
 def check_instance(
@@ -348,8 +331,7 @@ def check_text(name: str, value: Any) -> None:
       TypeError: If `value` is not a string.
       ValueError: If `value` is empty.
     """
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be a string, found {shown(value)}.")
+    check_instance(name, value, str, "a string")
     if not value:
         raise ValueError(f"{name} must not be empty.")
 

@@ -47,11 +47,6 @@ def _read_boolean(text: str) -> bool:
     return _BOOLEANS[text.lower()]
 
 
-def _check_text(name: str, value: Any) -> None:
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be a string, found {checks.shown(value)}.")
-
-
 def _read_number_or_auto(text: str) -> float | str:
     return text if text == _AUTO else float(text)
 
@@ -61,6 +56,7 @@ def _check_number_or_auto(name: str, value: Any) -> None:
         checks.check_finite(name, value)
 
 
+_check_text = functools.partial(checks.check_instance, kind=str, what="a string")
 _check_whole = functools.partial(checks.check_integer, at_least=0)
 
 VALUE_TYPES: dict[str, ValueType] = {

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from experiments.commands.command import Command
 from experiments.flags import analyses, errors
 
 
-def _run(given: dict[str, Any]) -> None:
-    wanted = analyses.request(given)
+def _load() -> Callable[[analyses.Analysis], None]:
     from experiments.reports import analysis
 
-    with errors.as_user_errors(FileNotFoundError, ValueError):
-        analysis.write(wanted)
+    return errors.as_user_errors(FileNotFoundError, ValueError)(analysis.write)
 
 
 _ARGUMENT = {
@@ -34,6 +32,7 @@ programs and notebooks use experiments.analysis.
 example:
   tff-drift analyze results/compare/digits --thresholds=0.7,0.8 --last=10
 """,
-    _run,
+    _load,
+    analyses.request,
     {"folders": _ARGUMENT},
 )

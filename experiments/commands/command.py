@@ -16,8 +16,10 @@ class Command:
     Attributes:
       name: Its name.
       summary: What it does, in a few words; `description` is its help, with an example.
-      run: Runs it; takes the values of what was given, by name. What needs TensorFlow
-        is imported inside, when no mistake is left to be found without.
+      load: Imports what runs the command, TensorFlow too, and returns it, a function of
+        the request.
+      request: Turns the values of what was given, by name, into the request, and finds
+        the mistakes that can be found without TensorFlow; by default it is the values.
       arguments: The options of `argparse.ArgumentParser.add_argument` for its arguments
         that are not flags, by name.
     """
@@ -25,7 +27,8 @@ class Command:
     name: str
     summary: str
     description: str
-    run: Callable[[dict[str, Any]], None]
+    load: Callable[[], Callable[[Any], None]]
+    request: Callable[[dict[str, Any]], Any] = dict
     arguments: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
     def parser(self, every: bool = False) -> parser.Parser:

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from experiments.commands.command import Command
 from experiments.flags import declarations, settings
+from experiments.flags.flag import COMPARE
 from experiments.terminal import importing
 
 
-def _run(given: dict[str, Any]) -> None:
+def _request(given: dict[str, Any]) -> tuple[Any, list[settings.RunSettings]]:
+    """Returns the values of all flags, and the runs."""
     runs = settings.resolve_comparison(given)
+    return declarations.values(declarations.flags_of(COMPARE), given), runs
+
+
+def _load() -> Callable[[tuple[Any, list[settings.RunSettings]]], None]:
     with importing():
         from experiments.training import comparison, log
 
     log.show()
-    # Of <folder>/<algorithm>/seed_<seed>.
-    folder = runs[0].folder.parent.parent
-    values = declarations.values(declarations.flags_of("compare"), given)
-    comparison.run(folder, values, runs)
-    print(
-        f"Files in {folder}: table.md, table.csv, curves.png, config.json, "
-        "summary.json",
-    )
+
+    def run(request: tuple[Any, list[settings.RunSettings]]) -> None:
+        flags, runs = request
+        # Of <folder>/<algorithm>/seed_<seed>.
+        folder = runs[0].folder.parent.parent
+        comparison.run(folder, flags, runs)
+        print(
+            f"Files in {folder}: table.md, table.csv, curves.png, config.json, "
+            "summary.json",
+        )
+
+    return run
 
 
 COMMAND = Command(
@@ -37,5 +48,6 @@ not repeated.
 example:
   tff-drift compare --task=digits --algorithms=fed_avg,fed_adam --seeds=1,2,3
 """,
-    _run,
+    _load,
+    _request,
 )

@@ -2,46 +2,67 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from experiments.commands.command import Command
 from experiments.flags import declarations, errors, validate
-from experiments.flags.flag import TASK
+from experiments.flags.flag import DATA, TASK
 from experiments.terminal import importing
 
 _ACTIONS = ("check", "fetch", "describe", "letters")
 
 
-def _run(given: dict[str, Any]) -> None:
+@dataclasses.dataclass(frozen=True)
+class _Request:
+    """What to do about a task's data, and the values of flags and of its options."""
+
+    action: str
+    values: dict[str, Any]
+    options: dict[str, Any]
+
+
+def _request(given: dict[str, Any]) -> _Request:
     action = given.pop("action")
     if action not in _ACTIONS:
         raise errors.unknown("action on data", action, _ACTIONS)
-    values = declarations.values(declarations.flags_of("data"), given)
+    values = declarations.values(declarations.flags_of(DATA), given)
     task = values["task"]
     validate.check_options(given, TASK, [task])
     validate.check_together(given)
     known = declarations.options(TASK, task)
     options = {o.name: given[flag] for flag, o in known.items() if flag in given}
-    if action == "fetch" and "download" not in known:
-        raise errors.UserError(f"task {task} needs no data: there is nothing to fetch.")
+    if action == "fetch":
+        if "download" not in known:
+            raise errors.UserError(
+                f"task {task} needs no data: there is nothing to fetch."
+            )
+        options.update(download=True, synthetic=False)
+    return _Request(action, values, options)
+
+
+def _load() -> Callable[[_Request], None]:
     with importing():
         from experiments.reports import data
 
-    if action == "check":
-        data.check(values["cache_dir"])
-        return
-    if action == "letters":
-        with errors.as_user_errors(OSError):
-            data.make_letters(values["cache_dir"])
-        return
-    if action == "fetch":
-        options.update(download=True, synthetic=False)
-    with errors.as_user_errors(OSError, TypeError, ValueError):
-        loaded = data.load(task, values["cache_dir"], values["seed"], options)
-        if action == "fetch":
-            data.print_fetched(loaded, values["cache_dir"])
-        else:
-            data.describe(loaded, values["output_dir"] or f"results/data/{task}")
+    def run(wanted: _Request) -> None:
+        task, cache_dir = wanted.values["task"], wanted.values["cache_dir"]
+        if wanted.action == "check":
+            data.check(cache_dir)
+            return
+        with errors.as_user_errors(OSError, TypeError, ValueError):
+            if wanted.action == "letters":
+                data.make_letters(cache_dir)
+                return
+            loaded = data.load(task, cache_dir, wanted.values["seed"], wanted.options)
+            if wanted.action == "fetch":
+                data.print_fetched(loaded, cache_dir)
+            else:
+                folder = wanted.values["output_dir"] or f"results/data/{task}"
+                data.describe(loaded, folder)
+
+    return run
 
 
 COMMAND = Command(
@@ -57,6 +78,7 @@ letters   makes emnist_letters.npz from the letters of TFF's EMNIST, as used for
 example:
   tff-drift data describe --task=digits --alpha=0.1
 """,
-    _run,
+    _load,
+    _request,
     {"action": {"metavar": "check|fetch|describe|letters"}},
 )

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from experiments.commands.command import Command
 from experiments.flags import diagnoses
 from experiments.terminal import importing
 
 
-def _run(given: dict[str, Any]) -> None:
-    wanted = diagnoses.request(given)
+def _load() -> Callable[[diagnoses.Request], None]:
     with importing():
         from experiments.training import diagnosis, log
 
     log.show()
-    found = diagnosis.run(wanted)
-    print(found)
-    print(
-        f"Files in {wanted.folder}: diagnosis.json, diagnosis.csv, diagnosis.png"
-        + (", race/race.md, race/race.csv" if wanted.race else "")
-    )
+
+    def run(wanted: diagnoses.Request) -> None:
+        print(diagnosis.run(wanted))
+        print(
+            f"Files in {wanted.folder}: diagnosis.json, diagnosis.csv, diagnosis.png"
+            + (", race/race.md, race/race.csv" if wanted.race else "")
+        )
+
+    return run
 
 
 COMMAND = Command(
@@ -37,5 +39,6 @@ for it on held-out clients, with seeds 1 and 2.
 example:
   tff-drift diagnose --task=digits --client_learning_rate=0.1 --clients_per_round=5
 """,
-    _run,
+    _load,
+    diagnoses.request,
 )

@@ -28,5 +28,5 @@ something that every run needs does not work.
 example:
   tff-drift doctor
 """,
-    _run,
+    lambda: _run,
 )

@@ -25,5 +25,5 @@ needs came with tff_drift.
 example:
   tff-drift install-tff
 """,
-    _run,
+    lambda: _run,
 )

@@ -43,6 +43,6 @@ example:
   tff-drift list
   tff-drift list digits scaffold
 """,
-    _run,
-    {"names": _ARGUMENT},
+    lambda: _run,
+    arguments={"names": _ARGUMENT},
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from experiments.commands.command import Command
@@ -9,11 +10,18 @@ from experiments.presets import requests
 from experiments.terminal import importing
 
 
-def _run(given: dict[str, Any]) -> None:
-    request = requests.request(given.pop("name"), given)
+def _request(given: dict[str, Any]) -> requests.Request:
+    return requests.request(given.pop("name"), given)
+
+
+def _load() -> Callable[[requests.Request], None]:
     with importing():
         from experiments.training import studies, verification
-    (verification if request.verify else studies).run(request)
+
+    def run(request: requests.Request) -> None:
+        (verification if request.verify else studies).run(request)
+
+    return run
 
 
 COMMAND = Command(
@@ -29,6 +37,7 @@ example:
   tff-drift preset drift_comparison --parts=digits_low --seeds=1
   tff-drift preset drift_comparison --parts=digits_low --verify
 """,
-    _run,
+    _load,
+    _request,
     {"name": {"metavar": "NAME", "help": "One of `tff-drift list presets`."}},
 )

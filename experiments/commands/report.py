@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
 
 from experiments.commands.command import Command
 from experiments.flags import errors, pages
 from experiments.presets.catalogue import PRESETS
 
 
-def _run(given: dict[str, Any]) -> None:
-    wanted = pages.request(given)
+def _load() -> Callable[[pages.PageRequest], None]:
     from experiments.reports import report
 
     about = {name: f"{one.summary} {one.source}" for name, one in PRESETS.items()}
-    with errors.as_user_errors(FileNotFoundError, ValueError):
-        report.write_requested(wanted, about)
+    write = functools.partial(report.write_requested, presets=about)
+    return errors.as_user_errors(FileNotFoundError, ValueError)(write)
 
 
 _ARGUMENT = {
@@ -36,6 +36,7 @@ Python programs and notebooks use experiments.reports.report.
 example:
   tff-drift report results/compare/digits --thresholds=0.7,0.8 --last=10
 """,
-    _run,
+    _load,
+    pages.request,
     {"folders": _ARGUMENT},
 )

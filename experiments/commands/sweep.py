@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from experiments.commands.command import Command
 from experiments.flags import sweeps
 
 
-def _run(given: dict[str, Any]) -> None:
-    sweep = sweeps.request(given)
+def _load() -> Callable[[sweeps.Sweep], None]:
     from experiments.reports import sweeps as report
     from experiments.training import sweeps as training
 
-    report.write_protocol(sweep)
-    report.write(sweep, training.run(sweep), training.given_up)
-    names = ["points.md", "points.csv", "best.json"]
-    if (sweep.folder / report.HEAT_MAP).exists():  # Of grids of two axes.
-        names.append(report.HEAT_MAP)
-    print(f"Files in {sweep.folder}: {', '.join(names)}")
+    def run(sweep: sweeps.Sweep) -> None:
+        report.write_protocol(sweep)
+        report.write(sweep, training.run(sweep), training.given_up)
+        names = ["points.md", "points.csv", "best.json"]
+        if (sweep.folder / report.HEAT_MAP).exists():  # Of grids of two axes.
+            names.append(report.HEAT_MAP)
+        print(f"Files in {sweep.folder}: {', '.join(names)}")
+
+    return run
 
 
 _ARGUMENT = {
@@ -43,6 +45,7 @@ example:
   tff-drift sweep server_learning_rate=0.01,0.03,0.1 client_learning_rate=log:0.1:1:3 \\
     --task=digits --algorithm=fed_adam --rounds=20
 """,
-    _run,
+    _load,
+    sweeps.request,
     {"axes": _ARGUMENT},
 )

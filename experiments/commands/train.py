@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any
+from collections.abc import Callable
 
 from experiments.commands.command import Command
 from experiments.flags import settings
 from experiments.terminal import importing
 
 
-def _run(given: dict[str, Any]) -> None:
-    run = settings.resolve(given)
+def _load() -> Callable[[settings.RunSettings], None]:
     with importing():
-        from experiments.reports import summary
         from experiments.training import log, runs
 
     log.show()
-    checked = runs.Runs([run])
-    note = checked.finished_before(run)
-    if note:
-        print(f"{run.folder}: {note}", file=sys.stderr)
-    print(summary.describe(checked.execute(run)))
-    print(
-        f"Files in {run.folder}: config.json, metrics.csv, summary.json, curves.png",
-    )
+    return runs.train
 
 
 COMMAND = Command(
@@ -38,5 +28,6 @@ command continues a run that was interrupted, or one with fewer --rounds.
 example:
   tff-drift train --task=digits --algorithm=fed_adam --rounds=20
 """,
-    _run,
+    _load,
+    settings.resolve,
 )

@@ -132,17 +132,15 @@ def _add(group: argparse._ActionsContainer, flag: Flag, **changed: Any) -> None:
         group.add_argument(off, dest=flag.name, action="store_false", help=hidden)
     group.add_argument(
         f"--{flag.name}",
-        type=functools.partial(_read, flag),
+        type=functools.partial(_read_many if flag.many else _read, flag),
         **{"help": text.replace("%", "%%"), **options, **changed},
     )
 
 
-def _read(flag: Flag, text: str) -> Any:
-    """Returns the value of a flag that a text spells; raises `UserError` if none."""
-    if not flag.many:
-        return _read_one(flag, text)
+def _read_many(flag: Flag, text: str) -> tuple[Any, ...]:
+    """Returns the values of a flag that a text spells; raises `UserError` if none."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    values = tuple(_read_one(flag, part) for part in parts)
+    values = tuple(_read(flag, part) for part in parts)
     if not values:
         raise errors.UserError(f"--{flag.name} must name at least one.")
     for value in values:
@@ -151,7 +149,8 @@ def _read(flag: Flag, text: str) -> Any:
     return values
 
 
-def _read_one(flag: Flag, text: str) -> Any:
+def _read(flag: Flag, text: str) -> Any:
+    """Returns the value of a flag that a text spells; raises `UserError` if none."""
     try:
         return flag.read(text, f"--{flag.name}")
     except ValueError as error:

@@ -12,12 +12,18 @@ from typing import Any
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LocalTraining:
-    """Settings of the clients' local training."""
+class ClientOptimizer:
+    """Settings of the clients' optimizer."""
 
     client_learning_rate: float | None
     client_optimizer: str | None
     client_momentum: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LocalTraining:
+    """Settings of the clients' local training, but for its optimizer."""
+
     client_weight_decay: float | None
     gradient_clipping_norm: float | None
     client_rate_schedule: str | None

@@ -53,10 +53,14 @@ class RunSettings:
     algorithm: str = dataclasses.field(init=False)
     seed: int = dataclasses.field(init=False)
     rounds: int = dataclasses.field(init=False)
+    # Of the results.
+    folder: pathlib.Path = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         for name in ("task", "algorithm", "seed", "rounds"):
             object.__setattr__(self, name, self.configuration[name])
+        folder = pathlib.Path(self.circumstances["output_dir"])
+        object.__setattr__(self, "folder", folder)
         object.__setattr__(self, "label", self.label or self.algorithm)
 
     def section(self, kind: type[_Section]) -> _Section:
@@ -64,11 +68,6 @@ class RunSettings:
         values = {**self.configuration, **self.circumstances}
         fields = dataclasses.fields(kind)  # type: ignore[arg-type]
         return kind(**{field.name: values[field.name] for field in fields})
-
-    @property
-    def folder(self) -> pathlib.Path:
-        """The folder of the results."""
-        return pathlib.Path(self.circumstances["output_dir"])
 
 
 def resolve(given: Mapping[str, Any], label: str = "") -> RunSettings:
@@ -88,7 +87,7 @@ def resolve(given: Mapping[str, Any], label: str = "") -> RunSettings:
     given = _with_protocol(given, algorithm)
     validate.check(given, [algorithm])
     run = _run(given, label)
-    validate.check_used(given, [run.ignored])
+    validate.check_used(given.keys(), [run.ignored])
     return run
 
 
@@ -126,7 +125,7 @@ def resolve_comparison(given: Mapping[str, Any]) -> list[RunSettings]:
         for seed in values["seeds"]
         for algorithm in values["algorithms"]
     ]
-    validate.check_used(shared, [run.ignored for run in runs])
+    validate.check_used(shared.keys(), [run.ignored for run in runs])
     return runs
 
 

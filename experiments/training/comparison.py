@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from experiments.flags.errors import UserError
 from experiments.flags.placement import IN_THIS_PROCESS, Placement
 from experiments.flags.settings import RunSettings
 from experiments.reports import comparison, texts
 from experiments.reports.results import Result
-from experiments.training import pool, preflight
-from experiments.training.runs import Runs
+from experiments.training import pool
+from experiments.training.runs import Runs, read_finished
+from tff_drift import files
+from tff_drift.simulation.records import run_directory
 
 _FULL_TABLE_WIDTH = 162
 
@@ -39,7 +44,7 @@ def run(
       KeyboardInterrupt: On Ctrl-C.
       UserError: If something asked for is not available.
     """
-    preflight.check_comparison_folder(folder, runs)
+    check_folder(folder, runs)
     if placement.on_ray or pool.size(placement) > 1:
         comparison.write_configuration(folder, flags, runs)
         _train_side_by_side(runs, placement)
@@ -65,7 +70,7 @@ def run(
 
 def _train_side_by_side(runs: Sequence[RunSettings], placement: Placement) -> None:
     """Trains what is not finished in processes of their own."""
-    waiting = [run for run in runs if preflight.read_finished(run) is None]
+    waiting = [run for run in runs if read_finished(run) is None]
     if len(waiting) > 1 or (waiting and placement.on_ray):
         pool.train(waiting, train_alone, placement)
 
@@ -81,3 +86,38 @@ def train_alone(run: RunSettings) -> str:
     """
     Runs([run]).execute(run, progress=False)
     return ""
+
+
+def check_folder(folder: pathlib.Path, runs: Sequence[RunSettings] = ()) -> None:
+    """Creates the folder of a comparison and checks that it may be used.
+
+    Args:
+      folder: The folder.
+      runs: Its runs, whose folders are in it.
+
+    Raises:
+      UserError: If it cannot be written, or holds something else.
+    """
+    try:
+        files.make_folder(folder)
+        for run in runs:
+            files.check_inside(run.folder, folder)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UserError(
+            f"output_dir {str(folder)!r} cannot be written: {error}. Choose a folder "
+            "that can be created and written."
+        ) from error
+    names = sorted(os.listdir(folder))
+    if names and not _is_comparison(folder / run_directory.CONFIGURATION_FILE):
+        raise UserError(
+            f"output_dir {str(folder)!r} holds files, but no comparison of tff-drift: "
+            f"{', '.join(names[:3])}. Choose an empty or a new folder."
+        )
+
+
+def _is_comparison(path: pathlib.Path) -> bool:
+    try:
+        return files.read_json(path)["format"] == comparison.FORMAT
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from experiments.analysis import style
 from experiments.flags.diagnoses import Request
 from experiments.flags.errors import UserError, as_user_errors
-from experiments.flags.sections import Execution, LocalTraining
+from experiments.flags.sections import ClientOptimizer, Execution
 from experiments.flags.settings import RunSettings
 from experiments.reports import writing
 from experiments.training import contexts, processes, race, runs
@@ -66,7 +66,7 @@ def measure(
             task.model_fn,
             task.train,
             client_optimizer_fn=processes.client_optimizer(
-                settings.section(LocalTraining)
+                settings.section(ClientOptimizer)
             ),
             cohort_size=configuration["clients_per_round"],
             rounds=rounds,

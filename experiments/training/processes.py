@@ -11,7 +11,12 @@ import tensorflow_federated as tff
 
 import tasks
 from experiments.flags.flag import ALGORITHM
-from experiments.flags.sections import Aggregation, LocalTraining, ServerTraining
+from experiments.flags.sections import (
+    Aggregation,
+    ClientOptimizer,
+    LocalTraining,
+    ServerTraining,
+)
 from experiments.flags.settings import RunSettings
 from experiments.training import server_data
 from tff_drift import aggregators, algorithms, optimizers, simulation
@@ -80,7 +85,7 @@ def build_process(
         server_rate = None
     process = method.build(
         task.model_fn,
-        client_learning_rate=client_optimizer(local),
+        client_learning_rate=client_optimizer(settings.section(ClientOptimizer)),
         server_learning_rate=server_rate,
         **arguments,
     )
@@ -163,16 +168,16 @@ def _preparations(
     }
 
 
-def client_optimizer(local: LocalTraining) -> Any:
+def client_optimizer(settings: ClientOptimizer) -> Any:
     """Returns the clients' optimizer, or the rate of plain SGD; `None` without.
 
     Args:
-      local: The settings of local training.
+      settings: The settings of the optimizer.
     """
-    rate = local.client_learning_rate
-    if local.client_optimizer == "momentum":
-        return tff.learning.optimizers.build_sgdm(rate, local.client_momentum)
-    if local.client_optimizer == "adam":
+    rate = settings.client_learning_rate
+    if settings.client_optimizer == "momentum":
+        return tff.learning.optimizers.build_sgdm(rate, settings.client_momentum)
+    if settings.client_optimizer == "adam":
         return tff.learning.optimizers.build_adam(rate)
     return rate
 

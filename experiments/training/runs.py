@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import hashlib
-import json
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,16 +16,17 @@ import tensorflow_federated as tff
 import tasks
 from experiments import terminal
 from experiments.analysis import style
-from experiments.flags.errors import MachineError, UserError, as_user_errors
+from experiments.flags.errors import UserError, as_user_errors
 from experiments.flags.flag import TASK
 from experiments.flags.sections import Cohorts, Evaluation, Execution
 from experiments.flags.settings import RunSettings
 from experiments.reports import plots, results, writing
+from experiments.reports.summary import describe
 from experiments.training import (
     cohorts,
     contexts,
+    one_run,
     participants,
-    preflight,
     processes,
     user_callbacks,
 )
@@ -150,8 +150,8 @@ class Runs:
             for run in self.settings:
                 _check_cohort(run.section(Cohorts), run.algorithm, self._load(run))
             for run in self.settings:
-                preflight.check_run_folder(run)
-                finished = preflight.read_finished(run)
+                _check_folder(run)
+                finished = read_finished(run)
                 if finished is not None:
                     self._finished[run] = finished
             self._build_one_of_each()
@@ -178,7 +178,7 @@ class Runs:
         """
         if settings not in self._finished:
             return ""
-        changed = preflight.changed_circumstances(settings)
+        changed = _changed_circumstances(settings)
         idle = [
             f"--{name}"
             for name in _IN_TRAINING
@@ -229,7 +229,9 @@ class Runs:
                     *(build() for build in self._users_callbacks),
                     self._interrupt,
                 ]
-                training = _train(settings, task, process, taking_part, self._interrupt)
+                training = one_run.train(
+                    settings, task, process, taking_part, self._interrupt
+                )
             summary = results.summarize(
                 settings,
                 training,
@@ -241,6 +243,26 @@ class Runs:
             result = results.Result(settings, training.rows, summary)
         style.save(plots.draw_run(result), settings.folder / plots.CURVES_FILE)
         return result
+
+
+def train(settings: RunSettings) -> None:
+    """Trains one run and prints what came of it.
+
+    Args:
+      settings: The run.
+
+    Raises:
+      KeyboardInterrupt: On Ctrl-C; the rounds completed are kept.
+      UserError: As `Runs` and `Runs.execute` raise it.
+    """
+    checked = Runs([settings])
+    if note := checked.finished_before(settings):
+        print(f"{settings.folder}: {note}", file=sys.stderr)
+    print(describe(checked.execute(settings)))
+    print(
+        f"Files in {settings.folder}: config.json, metrics.csv, summary.json, "
+        "curves.png"
+    )
 
 
 def _client_state_bytes(process: tff.learning.templates.LearningProcess) -> int:
@@ -279,92 +301,79 @@ def _check_cohort(settings: Cohorts, algorithm: str, task: tasks.Task) -> None:
         )
 
 
-def _train(
-    settings: RunSettings,
-    task: tasks.Task,
-    process: tff.learning.templates.LearningProcess,
-    taking_part: Sequence[callbacks.Callback],
-    interrupt: callbacks.SoftInterrupt,
-) -> simulation.TrainingResult:
-    configuration = settings.configuration
-    sampling, clock = cohorts.build_cohorts(settings.section(Cohorts), task.train)
-    if clock is not None:
-        taking_part = [*taking_part, clock]
+def _check_folder(settings: RunSettings) -> None:
+    """Creates the folder of a run and checks that the run may use it.
+
+    `tff_drift.simulation.run_training` checks it when it begins. A comparison wants to
+    know of all its folders before it trains for hours.
+
+    Args:
+      settings: The run.
+
+    Raises:
+      CheckpointError: If the checkpoint is damaged.
+      MetricsFileError: If the metrics are damaged.
+      OutputDirError: If the folder cannot be written, is in use, or holds other
+        files or another run.
+      UserError: If the run has more rounds than asked for.
+    """
+    with contextlib.closing(run_directory.RunDirectory(settings.folder)) as found:
+        if found.saved_rounds is not None:
+            found.identify(settings.configuration)
+        completed = found.saved_rounds or 0
+    if completed > settings.rounds:
+        raise UserError(
+            f"--rounds is {settings.rounds}, but the run in "
+            f"{str(settings.folder)!r} has completed {completed}. Ask for at least as "
+            "many, or choose another output_dir."
+        )
+
+
+def read_finished(settings: RunSettings) -> results.Result | None:
+    """Returns the result of a run whose folder has all of it.
+
+    Args:
+      settings: The run, whose folder holds this run or none.
+
+    Returns:
+      The result; `None` if the run has rounds to go, which it has too if one of other
+      callbacks stopped it, or its summary is damaged or that of another run. It is
+      then written anew.
+
+    Raises:
+      MetricsFileError: If the metrics are damaged.
+    """
     try:
-        with interrupt, _open_client_states(settings, process) as states:
-            return simulation.run_training(
-                process,
-                task.train,
-                rounds=settings.rounds,
-                seed=settings.seed,
-                sampling=sampling,
-                client_states=states,
-                initial_weights=configuration["initial_weights"],
-                callbacks=taking_part,
-                output_dir=simulation.OutputDir(
-                    settings.folder,
-                    settings.circumstances["rounds_per_checkpoint"],
-                    configuration,
-                ),
-            )
-    except simulation.OutputDirError as error:
-        if isinstance(error.__cause__, OSError):
-            raise MachineError(str(error)) from error
-        raise
-    finally:
-        _record_circumstances(settings)
+        summary = files.read_json(settings.folder / results.SUMMARY_FILE)
+        _, rows = simulation.read_rows(settings.folder / run_directory.METRICS_FILE)
+        asked = _said(settings)["configuration"]["rounds"]
+    except (OSError, KeyError, TypeError, ValueError):
+        return None
+    if not results.is_of(summary, rows, settings.task):
+        return None
+    # A run that was to go on, and was killed, has rows after those of its summary.
+    if not summary["rounds"] == asked == settings.rounds:
+        return None
+    if summary.get("stop_reason") and "callbacks" in _changed_circumstances(settings):
+        return None
+    return results.Result(settings, rows, summary)
 
 
-@contextlib.contextmanager
-def _open_client_states(
-    settings: RunSettings, process: tff.learning.templates.LearningProcess
-) -> Iterator[client_states.ClientStates | None]:
-    """Opens the store of the clients' states; `None` leaves it to the training."""
-    keeps = isinstance(process, algorithms.StatefulLearningProcess)
-    # On Ray the actors keep them, in the same folder.
-    if not keeps or settings.configuration["execution"] == "ray":
-        yield None
-        return
-    folder = run_directory.own_folder(
-        settings.folder, run_directory.CLIENT_STATES_FOLDER
-    )
-    on_disk = settings.circumstances["client_states"] == "disk"
-    has_begun = (settings.folder / run_directory.CHECKPOINT_FILE).is_file()
-    if has_begun and folder.is_dir() and not on_disk:
-        raise UserError(
-            f"the run in {str(settings.folder)!r} keeps its clients' states on disk: "
-            "continue with --client_states=disk."
-        )
-    if has_begun and on_disk and not folder.is_dir():
-        raise UserError(
-            f"the run in {str(settings.folder)!r} has no folder {folder.name}: go on "
-            "with --client_states=ram if its checkpoint holds the clients' states; "
-            "if the folder is lost, restart the run."
-        )
-    if not on_disk:
-        yield None
-        return
-    configuration = {
-        name: value
-        for name, value in settings.configuration.items()
-        if name != "rounds"
-    }
-    text = json.dumps(configuration, sort_keys=True)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    store = client_states.DiskClientStates(
-        folder,
-        process.initial_client_state,
-        run_id=f"{settings.algorithm} on {settings.task}, seed {settings.seed}, "
-        f"configuration {digest}",
-    )
-    with contextlib.closing(store):
-        yield store
+def _changed_circumstances(settings: RunSettings) -> list[str]:
+    """Returns the flags that results do not depend on and that changed since a run.
+
+    Args:
+      settings: The run, whose folder holds it.
+    """
+    before = _said(settings).get("circumstances", {})
+    return [
+        name
+        for name, value in results.json_values(settings.circumstances).items()
+        if value != before.get(name)
+    ]
 
 
-def _record_circumstances(settings: RunSettings) -> None:
-    """Adds the flags that are not compared on resume to the run's config.json."""
+def _said(settings: RunSettings) -> dict[str, Any]:
+    """Returns what config.json says of a run."""
     path = settings.folder / run_directory.CONFIGURATION_FILE
-    if not path.is_file():
-        return  # The folder could not be used, which is an error already.
-    content = files.read_json(path)
-    writing.write_json(path, {**content, "circumstances": settings.circumstances})
+    return files.read_json(path)

@@ -235,9 +235,9 @@ def _array(values: Any, where: str) -> np.ndarray:
             f"{checks.shown(values)}."
         )
     try:
-        return lists.array_of(where, values)
+        return lists.array_of(values)
     except ValueError as error:
-        raise example_checks.DataError(str(error)) from error
+        raise example_checks.DataError(f"{where}: {error}") from error
 
 
 def _field(places: Mapping[str, pathlib.Path], owner: str) -> str:

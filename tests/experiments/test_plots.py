@@ -45,7 +45,9 @@ def result(algorithm="fed_avg", seed=1, accuracies=(0.1, 0.5, 0.9), losses=(2, 1
         "totals": {"seconds": 1.0, "seconds_evaluation": 0.5},
         "failures": [],
     }
-    return Result(settings.RunSettings(configuration, {}), rows, summary)
+    return Result(
+        settings.RunSettings(configuration, {"output_dir": ""}), rows, summary
+    )
 
 
 def draw_comparison(runs):

@@ -15,7 +15,7 @@ from optuna.storages import journal
 
 from experiments.flags import errors
 from experiments.reports import sweeps as report
-from experiments.training import preflight
+from experiments.training import comparison
 from experiments.training import sweeps as training
 from experiments.training.search import JOURNAL_FILE, Search, _open_journal, mend
 from tests.experiments import made_up_runs, programs
@@ -330,4 +330,4 @@ def test_links_lead_no_search_out_of_its_folder(tmp_path):
         training._Training(sweep, search, pool).run()
     assert (tmp_path / "precious").read_text() == "precious"
     with pytest.raises(errors.UserError, match="link leads out of"):
-        preflight.check_comparison_folder(folder, sweep.runs({"tau": 0.1}))
+        comparison.check_folder(folder, sweep.runs({"tau": 0.1}))

@@ -36,11 +36,11 @@ every_place = pytest.mark.parametrize("take", PLACES.values(), ids=PLACES)
 @every_place
 def test_a_keras_model_is_to_go_over_the_bridge(take):
     keras_model = keras3_models.softmax_regression()
-    with pytest.raises(TypeError, match=f"found Sequential of Keras 3.*{BRIDGE}"):
+    with pytest.raises(TypeError, match=f"found <.*equential.*{BRIDGE}"):
         take(keras_model)
-    with pytest.raises(TypeError, match=f"found Sequential of Keras 3.*{BRIDGE}"):
+    with pytest.raises(TypeError, match=f"found <.*equential.*{BRIDGE}"):
         take(lambda: keras_model)
-    with pytest.raises(TypeError, match=f"found Sequential of Keras 3.*{BRIDGE}"):
+    with pytest.raises(TypeError, match=f"found <.*equential.*{BRIDGE}"):
         take(keras.Sequential)
     built = keras3_models.model_fn(keras_model)()
     with pytest.raises(TypeError, match=r"must be a function.*from_keras3\("):
@@ -113,19 +113,19 @@ MSE = "mean_squared_error"
         (
             lambda: {"keras_model": small.keras_softmax_regression()},
             TypeError,
-            "keras_model must be.*Sequential of Keras 2.*from_keras_model",
+            r"keras_model must be.*Sequential.*from_keras_model",
         ),
         (
             lambda: {"keras_model": keras3_models.softmax_regression},
             TypeError,
-            "keras_model must be.*Pass the model itself",
+            "keras_model must be.*found <function",
         ),
         (lambda: {"keras_model": 3}, TypeError, "keras_model must be.*found 3"),
         (lambda: {"keras_model": frozen()}, ValueError, "no trainable weights"),
         (
             lambda: {"loss": tf.keras.losses.MeanSquaredError()},
             TypeError,
-            "loss must be.*MeanSquaredError of Keras 2",
+            "loss must be.*of Keras 3.*found <.*MeanSquaredError",
         ),
         (lambda: {"loss": MSE}, TypeError, f"loss must be.*'{MSE}'"),
         (
@@ -158,11 +158,15 @@ MSE = "mean_squared_error"
             ValueError,
             r"input_spec must be.*\(x, y\).*found \['x', 'z'\]",
         ),
-        (lambda: {"input_spec": (3, 4)}, TypeError, "input_spec must hold.*found 3"),
+        (
+            lambda: {"input_spec": (3, 4)},
+            TypeError,
+            "each of input_spec must be a tf.TensorSpec, found 3",
+        ),
         (
             lambda: {"metrics": [tf.keras.metrics.Mean()]},
             TypeError,
-            "metrics must be.*metric of Keras 2",
+            "metrics must be.*of Keras 3.*found.*Mean",
         ),
         (lambda: {"metrics": ["accuracy"]}, TypeError, "metrics must be.*'accuracy'"),
         (lambda: {"metrics": "accuracy"}, TypeError, "metrics must be.*'accuracy'"),
@@ -242,7 +246,7 @@ def test_weights_of_another_model_are_not_assigned():
         models.assign_to_keras3(keras_model, keras_model)
     with pytest.raises(TypeError, match=r"keras_model must be a keras\.Model"):
         models.assign_to_keras3(weights, small.keras_softmax_regression())
-    with pytest.raises(ValueError, match="not built"):
+    with pytest.raises(ValueError, match=r"trainable weights of shapes \[\]"):
         models.assign_to_keras3(weights, keras.Sequential([keras.layers.Dense(4)]))
 
 

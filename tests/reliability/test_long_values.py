@@ -163,7 +163,7 @@ def _cohort():
 _CASES = {
     "lengths": (lambda: _arrays((np.zeros(2), np.zeros(3))), "first dimensions"),
     "no examples": (lambda: _arrays(np.zeros(0)), "no examples"),
-    "ragged": (lambda: _arrays(([[1], [1, 2]] * 999,)), "Give all rows"),
+    "ragged": (lambda: _arrays(([[1], [1, 2]] * 999,)), "inhomogeneous shape"),
     "objects": (lambda: _arrays(np.array([object()])), "array of object"),
     "masked": (lambda: _arrays(np.ma.array([1.0], mask=[True])), "masked"),
     "no name": (lambda: _arrays(_COLUMNS, x="a", y="b"), "names 'a'"),
@@ -216,7 +216,10 @@ _CASES = {
         ),
         "of 60",
     ),
-    "json": (lambda: _of_json({_LONG: {"x": [[1], [1, 2]] * 99, "y": [0]}}), "rows"),
+    "json": (
+        lambda: _of_json({_LONG: {"x": [[1], [1, 2]] * 99, "y": [0]}}),
+        "inhomogeneous shape",
+    ),
     "json, fields": (lambda: _of_json({_LONG: dict.fromkeys(_COLUMNS)}), "'x' and 'y'"),
     "csv": (lambda: _of_csv(label=_LONG), "column"),
     "csv, features": (lambda: _of_csv(label="column 0", features=[_LONG]), "column"),
@@ -251,7 +254,7 @@ _CASES = {
         lambda: simulation.build_evaluation(
             _many_weights(), program.client_datasets(), accuracy_metric=_LONG
         ),
-        "the model's metrics are",
+        "accuracy_metric must be one of",
     ),
     "shapes": (
         lambda: simulation.build_evaluation(

@@ -275,7 +275,7 @@ def test_tff_s_csv_manager_reads_what_was_released(tmp_path):
     ("columns", "error", "message"),
     [
         ({"seconds": 1}, ValueError, "Bad returned the column 'seconds', which"),
-        ([1], TypeError, r"Bad returned \[1\]. Return a mapping"),
+        ([1], TypeError, r"Bad: what it returns must be a mapping of numbers"),
         ({"best": "ann"}, TypeError, "Bad returned 'ann' for 'best'. Return a number"),
         ({"best": None}, TypeError, "Bad returned None for 'best'"),
         ({"": 1}, ValueError, "Bad returned 1 without a name. Name each column"),
@@ -303,7 +303,7 @@ def test_bad_columns_are_errors(columns, error, message):
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        (None, "evaluation must return a mapping of metrics by name, found None"),
+        (None, "what evaluation returns must be a mapping of metrics by name"),
         ({"confusion": {"name": "a"}}, "returned 'a' for 'confusion/name'"),
         (
             {"confusion": np.eye(10)},
@@ -325,7 +325,10 @@ def test_a_model_to_evaluate_that_is_no_function_is_an_error(callback, model):
 
 @pytest.mark.parametrize(
     ("callbacks", "message"),
-    [([len], "callbacks must hold"), (Witness(), "callbacks must be a list")],
+    [
+        ([len], "each of callbacks must be one of"),
+        (Witness(), "callbacks must be a list"),
+    ],
 )
 def test_what_is_no_callback_is_an_error(callbacks, message):
     with pytest.raises(TypeError, match=message):

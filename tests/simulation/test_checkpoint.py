@@ -204,11 +204,11 @@ def test_newer_format_is_refused(path, monkeypatch):
     [
         (
             {"w": np.zeros((2, 3), np.float32)},
-            r"'w' of server_state has shape \(2, 2\) in the checkpoint and \(2, 3\)",
+            r"'w' of server_state has shape \(2, 2\) .* and shape \(2, 3\)",
         ),
         (
             {"w": np.zeros((2, 2), np.float64)},
-            "'w' of server_state has dtype float32 in the checkpoint and float64",
+            "'w' of server_state has .* dtype float32 in .* dtype float64",
         ),
         (
             {"w": np.zeros((2, 2), np.float32), "m": np.float32(0)},

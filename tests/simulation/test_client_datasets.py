@@ -327,7 +327,7 @@ def test_tables_of_nullable_types_are_arrays_of_numpys(backend):
     texts = ClientDatasets.from_arrays({"ann": {"name": names}}, batch_size=2)
     assert texts.examples("ann")["name"].tolist() == ["a", "b"]
     nullable.loc[1, "size"] = pd.NA
-    with pytest.raises(ValueError, match="'ann', example 1, has a missing value"):
+    with pytest.raises(ValueError, match="'ann': example 1 has a missing"):
         ClientDatasets.from_arrays({"ann": nullable[["size"]]}, batch_size=2)
 
 
@@ -372,9 +372,9 @@ def test_raises_on_bad_arguments(arguments, error, message):
     ("examples", "message"),
     [
         ((np.zeros((3, 2)), np.zeros(4)), r"different first dimensions: .*\(3, 2\)"),
-        ((np.zeros((0, 2)), np.zeros(0)), "Client 'a' has no examples"),
+        ((np.zeros((0, 2)), np.zeros(0)), "Client 'a': it has no examples"),
         ((np.zeros(2), np.float32(1)), "without a first dimension"),
-        ((), "without any array"),
+        ((), "holds no array"),
     ],
 )
 def test_raises_on_bad_examples(examples, message):

@@ -20,7 +20,7 @@ def test_what_is_no_json_value_is_an_error(value):
 
 
 def test_names_must_be_strings():
-    with pytest.raises(TypeError, match="configuration must have strings as names"):
+    with pytest.raises(TypeError, match="each name in configuration must be a string"):
         configuration.to_json("configuration", {1: 2})
 
 

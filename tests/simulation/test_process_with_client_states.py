@@ -208,7 +208,9 @@ def test_bad_arguments_are_errors(train):
         ProcessWithClientStates(process, other)
     kept = ProcessWithClientStates(process)
     state = kept.initialize()
-    with pytest.raises(TypeError, match="takes the cohort's data by client id"):
+    with pytest.raises(
+        TypeError, match="client_data must be the cohort's data by client id"
+    ):
         kept.next(state, list(cohort(train, 0).values()))
     with pytest.raises(TypeError, match="state must be the server state"):
         kept.next({}, cohort(train, 0))

@@ -11,7 +11,8 @@ import pytest
 from tff_drift import files
 from tff_drift.simulation.records.checkpoint import CheckpointError
 from tff_drift.simulation.records.metrics_file import MetricsFileError, read_rows
-from tff_drift.simulation.records.run_directory import OutputDirError, RunDirectory
+from tff_drift.simulation.records.run_directory import RunDirectory
+from tff_drift.simulation.records.run_folder import OutputDirError
 from tff_drift.simulation.records.run_store import TrainingState
 
 USER = {"task": "digits", "rounds": 5, "rates": {"client": 0.1, "server": 1}}
@@ -26,7 +27,9 @@ def folder(tmp_path):
 
 
 def _open(folder, user=USER, training=TRAINING, **options):
-    return RunDirectory(folder, user_configuration=user, training=training, **options)
+    record = RunDirectory(folder)
+    record.identify(user, training, **options)
+    return record
 
 
 def _run(folder, rounds_completed=2):

@@ -466,7 +466,11 @@ def test_an_error_costs_no_completed_round(train, tmp_path):
     [
         ({"rounds": 0}, ValueError, "rounds must be at least 1"),
         ({"cohort_size": 7}, ValueError, "cohort_size is 7, but there are only 6"),
-        ({"cohort_size": None}, ValueError, "cohort_size is None"),
+        (
+            {"cohort_size": None},
+            TypeError,
+            "cohort_size must be an integer, found None",
+        ),
         ({"cohort_size": "a"}, TypeError, "cohort_size must be an integer, found 'a'"),
         ({"seed": None}, TypeError, "seed must be an integer, found None"),
         ({"sampling": 3}, TypeError, "sampling must be a function"),

@@ -194,28 +194,28 @@ def _template_hash(template: StateTemplate) -> np.ndarray:
 
 def _read_ids(leaves: Mapping[str, np.ndarray], template: StateTemplate) -> list[str]:
     """Returns the ids in saved leaves, after checking that all of these fit."""
-    hint = "Load the states that this algorithm and model saved, or restart the run."
     names = [_CLIENT_IDS, _ID_LENGTHS, _TEMPLATE]
     names += [_leaf_name(index) for index in range(template.num_leaves)]
+    why = ""
     if set(leaves) != set(names):
-        raise ClientStatesError(
-            f"The saved client states have the arrays {sorted(leaves)}, expected "
-            f"{sorted(names)}. {hint}"
+        why = f"have the arrays {sorted(leaves)}, expected {sorted(names)}"
+    elif not np.array_equal(leaves[_TEMPLATE], _template_hash(template)):
+        why = (
+            "were saved with another initial_state: its structure, dtypes, shapes or "
+            "values differ"
         )
-    if not np.array_equal(leaves[_TEMPLATE], _template_hash(template)):
+    else:
+        lengths = leaves[_ID_LENGTHS].tolist()
+        encoded = leaves[_CLIENT_IDS].tobytes()
+        if sum(lengths) != len(encoded) or not all(
+            template.fits_stack(index, leaves[_leaf_name(index)], len(lengths))
+            for index in range(template.num_leaves)
+        ):
+            why = "do not fit together: they are damaged"
+    if why:
         raise ClientStatesError(
-            "The saved client states were saved with another initial_state: its "
-            f"structure, dtypes, shapes or values differ. {hint}"
-        )
-    lengths = leaves[_ID_LENGTHS].tolist()
-    encoded = leaves[_CLIENT_IDS].tobytes()
-    fits = sum(lengths) == len(encoded) and all(
-        template.fits_stack(index, leaves[_leaf_name(index)], len(lengths))
-        for index in range(template.num_leaves)
-    )
-    if not fits:
-        raise ClientStatesError(
-            f"The saved client states do not fit together: they are damaged. {hint}"
+            f"The saved client states {why}. Load the states that this algorithm and "
+            "model saved, or restart the run."
         )
     ends = np.cumsum(lengths, dtype=np.int64).tolist()
     return [

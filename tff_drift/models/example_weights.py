@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -82,20 +81,19 @@ def check_class_weight(class_weight: Any, label_spec: Any) -> None:
     if not class_weight:
         raise ValueError("class_weight is empty. Leave it out, or weigh a class.")
     for number, weight in class_weight.items():
-        if not isinstance(number, numbers.Integral) or isinstance(number, bool):
-            raise TypeError(
-                "class_weight must have the numbers of classes as keys, found "
-                f"{checks.shown(number)}. Task.options['classes'] has their order."
-            )
-        checks.check_integer("a class of class_weight", number, at_least=0)
+        checks.check_integer("each key of class_weight", number, at_least=0)
         checks.check_non_negative(f"class_weight[{number}]", weight)
     shape = getattr(label_spec, "shape", None)
     if shape is None or shape.rank not in (1, 2):
-        raise ValueError(
-            "class_weight needs one label for each example, found labels of "
-            f"{checks.shown(label_spec)}. Give weights of examples as a third "
-            "component of batches, (x, y, sample_weight)."
-        )
+        raise _several_labels(label_spec)
+
+
+def _several_labels(label_spec: Any) -> ValueError:
+    return ValueError(
+        "class_weight needs one label for each example, found labels of "
+        f"{checks.shown(label_spec)}. Give weights of examples as a third component of "
+        "batches, (x, y, sample_weight)."
+    )
 
 
 def check_one_label(label_spec: Any, output_spec: Any) -> None:
@@ -113,11 +111,7 @@ def check_one_label(label_spec: Any, output_spec: Any) -> None:
     if shape.rank == 1 or shape[1] == 1:
         return
     if output is None or len(output) != 2:
-        raise ValueError(
-            f"class_weight needs one label for each example, found labels of shape "
-            f"{shape}. Give weights of examples as a third component of batches, "
-            "(x, y, sample_weight)."
-        )
+        raise _several_labels(label_spec)
 
 
 def with_class_weights(

@@ -67,12 +67,10 @@ def _parts(given: Any, num_non_trainable: int) -> tuple[list[Any], list[Any]]:
     if isinstance(given, (str, os.PathLike)):
         given = _load(pathlib.Path(given))
     if checks.is_of_keras3(given) and hasattr(given, "trainable_variables"):
-        _check_built(given)
         trainable, others, _ = split_variables(given)
         shared_values.remember(each.value for each in others)
         return trainable, others
     if isinstance(given, tf.keras.Model):
-        _check_built(given)
         shared_values.remember(given.non_trainable_variables)
         return list(given.trainable_variables), list(given.non_trainable_variables)
     if isinstance(given, tff.learning.models.ModelWeights):
@@ -87,14 +85,6 @@ def _parts(given: Any, num_non_trainable: int) -> tuple[list[Any], list[Any]]:
             )
         return list(given), []
     raise TypeError(f"initial_weights must be {_FORMS}, found {checks.shown(given)}.")
-
-
-def _check_built(model: Any) -> None:
-    if not model.built:
-        raise ValueError(
-            f"initial_weights is the Keras model {checks.shown(model.name)}, which is "
-            "not built and has no weights yet. Call it once on a batch."
-        )
 
 
 def _fitting(kind: str, values: Sequence[Any], specs: Sequence[Any]) -> list[Any]:
@@ -112,10 +102,7 @@ def _fitting(kind: str, values: Sequence[Any], specs: Sequence[Any]) -> list[Any
 
 
 def _array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
-    try:
-        array = eagerly(lambda: np.asarray(value))
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{name}, is no array: {checks.shown(value)}.") from error
+    array = eagerly(lambda: np.asarray(value))
     if array.dtype.kind not in "fiub" and array.dtype != spec.dtype.as_numpy_dtype:
         raise TypeError(
             f"{name}, must be an array of numbers, found values of type {array.dtype}."

@@ -153,12 +153,6 @@ def assign_to_keras3(model_weights: Any, keras_model: Any) -> None:
     kind = tff.learning.models.ModelWeights
     remedy = "process.get_model_weights returns one."
     checks.check_instance("model_weights", model_weights, kind, remedy=remedy)
-    if not keras_model.built:
-        raise ValueError(
-            f"keras_model {checks.shown(keras_model.name)} is not built, so that it "
-            "has no weights yet. Begin it with a keras.layers.Input, or call it once "
-            "on a batch."
-        )
     trainable, non_trainable, _ = split_variables(keras_model)
     parts = {"trainable": trainable, "non_trainable": non_trainable}
     values = {
@@ -199,27 +193,16 @@ def check_training(model: tff.learning.models.VariableModel) -> None:
 
 
 def _check_model(keras: Any, model: Any) -> None:
-    if isinstance(model, keras.Model):
-        return
-    found = f"{checks.shown(model)}."
-    if isinstance(model, tf.keras.Model):
-        found = (
-            f"{type(model).__name__} of Keras 2 (tf.keras), which goes through "
-            "tff.learning.models.from_keras_model."
-        )
-    elif callable(model):
-        found += " Pass the model itself, not a function or class that makes it."
-    raise TypeError(f"keras_model must be a keras.Model of Keras 3, found {found}")
+    what = "a keras.Model of Keras 3"
+    remedy = "One of Keras 2 goes through tff.learning.models.from_keras_model."
+    checks.check_instance("keras_model", model, keras.Model, what, remedy)
 
 
 def _checked(input_spec: Any) -> example_weights.Batch:
     batch = example_weights.split(input_spec)
     for leaf in tf.nest.flatten(input_spec):
-        if not isinstance(leaf, tf.TensorSpec):
-            raise TypeError(
-                "input_spec must hold tf.TensorSpecs alone, found "
-                f"{checks.shown(leaf)}. Make batches of dense tensors."
-            )
+        remedy = "Make batches of dense tensors."
+        checks.check_instance("each of input_spec", leaf, tf.TensorSpec, remedy=remedy)
     return batch
 
 

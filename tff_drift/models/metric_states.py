@@ -268,8 +268,7 @@ def _made(metric: Any) -> Any:
         made = eagerly(metric)
         if isinstance(made, keras.Metric):
             return made
-    kind = "a metric of Keras 2: " if isinstance(made, tf.keras.metrics.Metric) else ""
-    raise TypeError(f"metrics must be {_METRICS}, found {kind}{checks.shown(made)}.")
+    raise TypeError(f"metrics must be {_METRICS}, found {checks.shown(made)}.")
 
 
 def _make_variables(state: _KerasMetric, label_spec: Any, output_spec: Any) -> None:

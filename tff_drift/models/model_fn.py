@@ -23,8 +23,8 @@ ModelFn: TypeAlias = (
 )
 
 _REMEDY = (
-    "Pass a function that ends with tff_drift.models.from_keras3, such as lambda: "
-    "tff_drift.models.from_keras3(keras_model, loss, input_spec, metrics)."
+    "End a function with tff.learning.models.from_keras_model(...) or, for a model of "
+    "Keras 3, tff_drift.models.from_keras3(keras_model, loss, input_spec, metrics)."
 )
 # TFF's functions that take models, losses and metrics of Keras 2.
 _OF_KERAS_2 = ("from_keras_model", "functional_model_from_keras")
@@ -44,23 +44,14 @@ def check_model_fn(model_fn: Any) -> None:
     """
     if isinstance(model_fn, tff.learning.models.FunctionalModel):
         return
-    if checks.is_of_keras3(model_fn):
+    # Models of Keras can be called.
+    models = (tf.keras.Model, tff.learning.models.VariableModel)
+    is_model = isinstance(model_fn, models) or checks.is_of_keras3(model_fn)
+    if is_model or not callable(model_fn):
         raise TypeError(
-            f"model_fn must be a model of TFF, found {_name(model_fn)} of Keras 3. "
-            + _REMEDY
-        )
-    if isinstance(model_fn, (tf.keras.Model, tff.learning.models.VariableModel)):
-        raise TypeError(
-            "model_fn must be a function that builds the model anew at every call, "
-            f"found a built {type(model_fn).__name__}. Move its construction into a "
-            "function that ends with tff.learning.models.from_keras_model(...) or, "
-            "for a model of Keras 3, tff_drift.models.from_keras3(...)."
-        )
-    if not callable(model_fn):
-        raise TypeError(
-            "model_fn must be a function without arguments that returns a "
-            "tff.learning.models.VariableModel, or a "
-            f"tff.learning.models.FunctionalModel, found {checks.shown(model_fn)}."
+            "model_fn must be a function without arguments that builds the model anew, "
+            "or a tff.learning.models.FunctionalModel, found "
+            f"{checks.shown(model_fn)}. {_REMEDY}"
         )
 
 
@@ -100,15 +91,9 @@ def build_variable_model(
     if isinstance(model, tff.learning.models.VariableModel):
         check_training(model)
         return as_in_fit(model)
-    if checks.is_of_keras3(model):
-        raise TypeError(
-            "model_fn must return a tff.learning.models.VariableModel, found "
-            f"{_name(model)} of Keras 3. " + _REMEDY
-        )
     raise TypeError(
         "model_fn must return a tff.learning.models.VariableModel, found "
-        f"{type(model).__name__}. Wrap a Keras model with "
-        "tff.learning.models.from_keras_model."
+        f"{checks.shown(model)}. {_REMEDY}"
     )
 
 

@@ -161,7 +161,4 @@ def _mean(loss: Any) -> tf.Tensor:
 def _check_loss(name: str, loss: Any) -> None:
     is_keras_2 = isinstance(loss, tf.keras.losses.Loss)
     if is_keras_2 or isinstance(loss, type) or not callable(loss):
-        found = (
-            f"{type(loss).__name__} of Keras 2" if is_keras_2 else checks.shown(loss)
-        )
-        raise TypeError(f"{name} must be {_LOSS}, found {found}.")
+        raise TypeError(f"{name} must be {_LOSS}, found {checks.shown(loss)}.")

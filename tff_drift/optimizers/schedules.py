@@ -289,33 +289,27 @@ def as_schedule(function: Any, name: str = "schedule") -> CheckedSchedule:
             factor, f"{name} must be finite and at least 0"
         )
 
+    def refusal(why: str) -> ValueError:
+        return ValueError(
+            f"{name} must map round_number, a scalar float32 tensor, by tf operations "
+            f"to a finite number of at least 0, found that {checks.shown(function)} "
+            f"{why}"
+        )
+
     schedule = CheckedSchedule(checked)
     try:
         traced = tensors.eagerly(checked.get_concrete_function)
     except Exception as error:  # Whatever the user's function may raise.
-        raise ValueError(
-            f"{name} must map round_number, a scalar float32 tensor, to a number, "
-            f"found that {checks.shown(function)} fails: {_last_line(error)} Write it "
-            "with tf operations."
-        ) from error
+        raise refusal(f"fails: {_last_line(error)}") from error
     if traced.output_shapes.rank != 0:
-        raise ValueError(
-            f"{name} must return a scalar, found shape {traced.output_shapes} from "
-            f"{checks.shown(function)}."
-        )
+        raise refusal(f"returns the shape {traced.output_shapes}.")
     if traced.captured_inputs:
         # TFF serialises the function, and no tensor of this process with it.
-        raise ValueError(
-            f"{name} must not use tensors or variables made outside it, found that "
-            f"{checks.shown(function)} does. Make them inside, or use Python numbers."
-        )
+        raise refusal("uses tensors or variables made outside it. Make them inside.")
     try:
         tensors.eagerly(lambda: float(schedule(0)))
     except tf.errors.InvalidArgumentError as error:
-        raise ValueError(
-            f"{name} must return a finite number of at least 0, found that "
-            f"{checks.shown(function)} does not in round 0."
-        ) from error
+        raise refusal("does not in round 0.") from error
     return schedule
 
 

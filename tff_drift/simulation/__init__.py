@@ -38,7 +38,7 @@ from tff_drift.simulation.records.metrics import is_timing, without_timing
 from tff_drift.simulation.records.metrics_file import MetricsFileError, read_rows
 from tff_drift.simulation.records.output_dir import OutputDir
 from tff_drift.simulation.records.results import Totals, TrainingResult
-from tff_drift.simulation.records.run_directory import OutputDirError
+from tff_drift.simulation.records.run_folder import OutputDirError
 from tff_drift.simulation.records.run_store import RunStore, TrainingState
 
 __all__ = [

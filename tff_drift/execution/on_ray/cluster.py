@@ -148,12 +148,16 @@ def _on_loopback(ray: Any) -> Iterator[None]:
 def _check_is_no_client(address: str | None) -> None:
     """Raises at an address of Ray Client, whose programs are on no node themselves."""
     if address is not None and address.startswith("ray://"):
-        raise WorkerError(
-            f"Ray could not be joined at {checks.shown(address)}: Ray Client is not "
-            "supported. Run this program on a node of the cluster, at the address "
-            "'auto' or at the one that `ray start --head` printed, such as "
-            "'10.0.0.5:6379'."
+        raise _unreachable(
+            address,
+            "Ray Client is not supported. Run this program on a node of the cluster, "
+            "at the address 'auto' or at the one that `ray start --head` printed, such "
+            "as '10.0.0.5:6379'.",
         )
+
+
+def _unreachable(address: str, why: str) -> WorkerError:
+    return WorkerError(f"Ray could not be joined at {checks.shown(address)}: {why}")
 
 
 def _check_is_connected_to(ray: Any, address: str | None) -> None:
@@ -163,10 +167,10 @@ def _check_is_connected_to(ray: Any, address: str | None) -> None:
         return
     assert address is not None
     if not _endpoints(ray, address) & _endpoints(ray, connected):
-        raise WorkerError(
-            f"Ray could not be joined at {checks.shown(address)}: this process is "
-            f"connected to Ray at {checks.shown(connected)}. Leave that first, by "
-            "ray.shutdown(), or give no address."
+        raise _unreachable(
+            address,
+            f"this process is connected to Ray at {checks.shown(connected)}. Leave "
+            "that first, by ray.shutdown(), or give no address.",
         )
 
 
@@ -191,10 +195,10 @@ def _check_reachable(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), _SECONDS).close()
     except OSError as error:
-        raise WorkerError(
-            f"Ray could not be joined at {checks.shown(address)}: {error}. Start a "
-            "cluster there with `ray start --head`, or give the address that it "
-            "printed."
+        raise _unreachable(
+            address,
+            f"{error}. Start a cluster there with `ray start --head`, or give the "
+            "address that it printed.",
         ) from error
 
 

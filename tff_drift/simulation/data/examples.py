@@ -72,24 +72,13 @@ def checked_ids(client_ids: Iterable[str]) -> tuple[str, ...]:
     for client_id in checked:
         remedy = "Give str() of it."
         checks.check_instance("client_ids", client_id, str, "strings", remedy)
-        if not client_id.isascii():
-            _check_is_text(client_id)
+        client_id.encode()  # Half a character is no text.
     if len(set(checked)) < len(checked):
         twice = collections.Counter(checked).most_common(1)[0][0]
         raise ValueError(
             f"client_ids holds {checks.shown(twice)} more than once. Give each id once."
         )
     return checked
-
-
-def _check_is_text(client_id: str) -> None:
-    try:
-        client_id.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"client_ids holds {checks.shown(client_id)}, which is not valid text: it "
-            "has half a character. Read the ids in their own encoding."
-        ) from error
 
 
 def checked(client_id: str, examples: Examples) -> Examples:
@@ -106,98 +95,85 @@ def checked(client_id: str, examples: Examples) -> Examples:
       ValueError: If there is no array or no example, if the arrays differ in their
         first dimension, or if TFF has no type for an array.
     """
-    examples = lists.without_lists(client_id, examples)
-    _check_plain(client_id, examples)
     try:
-        arrays = tf.nest.map_structure(
-            lambda leaf: np.asarray(_of_numpy(client_id, leaf)), examples
-        )
+        arrays = _arrays(examples)
+        _check_arrays(arrays)
     except ValueError as error:
-        raise lists.ragged(
-            f"Client {checks.shown(client_id)}", checks.shortened(str(error))
-        ) from error
+        text = checks.shortened(error, checks.LONGEST_MESSAGE // 2)
+        raise ValueError(f"Client {checks.shown(client_id)}: {text}") from error
+    return arrays
+
+
+def _arrays(examples: Examples) -> Examples:
+    return tf.nest.map_structure(
+        lambda leaf: np.asarray(_of_numpy(leaf)), lists.without_lists(examples)
+    )
+
+
+def _check_arrays(arrays: Examples) -> None:
     leaves = _leaves(arrays)
     if not leaves:
         raise ValueError(
-            f"Client {checks.shown(client_id)} has examples without any array: "
-            f"{checks.shown(examples)}. "
-            "Give a structure of arrays, such as (x, y)."
+            f"{checks.shown(arrays)} holds no array. Give a structure of arrays, such "
+            "as (x, y)."
         )
     shapes = [leaf.shape for leaf in leaves]
     if any(not shape for shape in shapes):
         raise ValueError(
-            f"Client {checks.shown(client_id)} has an array without a first dimension "
-            f"for the examples; the shapes are {checks.shown(shapes)}. Stack the "
-            "examples of each array."
+            "an array is without a first dimension for the examples; the shapes are "
+            f"{checks.shown(shapes)}. Stack the examples of each array."
         )
     if len({shape[0] for shape in shapes}) > 1:
         raise ValueError(
-            f"Client {checks.shown(client_id)} has arrays with different first "
-            f"dimensions: the shapes are {checks.shown(shapes)}. Give every array one "
-            "row per example."
+            "arrays have different first dimensions: the shapes are "
+            f"{checks.shown(shapes)}. Give every array one row per example."
         )
     if shapes[0][0] == 0:
-        raise ValueError(
-            f"Client {checks.shown(client_id)} has no examples. Leave it out of "
-            "`client_ids`."
-        )
+        raise ValueError("it has no examples. Leave it out of `client_ids`.")
     for leaf in leaves:
         if not _has_type(leaf):
-            if any(isinstance(item, (list, np.ndarray)) for item in leaf.flat):
-                raise lists.ragged(
-                    f"Client {checks.shown(client_id)}", "it holds lists"
-                )
             raise ValueError(
-                f"Client {checks.shown(client_id)} has an array of {leaf.dtype}, such "
-                f"as {checks.shown(leaf.ravel()[:1].tolist())}, for which TensorFlow "
-                "Federated has no type. Give numbers or strings."
-            )
-    return arrays
-
-
-def _check_plain(client_id: str, examples: Examples) -> None:
-    """Raises if a value is masked, or rows are ragged or sparse.
-
-    An array of its own would hold what is below the mask.
-    """
-    for leaf in tf.nest.flatten(examples):
-        if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
-            raise ValueError(
-                f"Client {checks.shown(client_id)} has a {type(leaf).__name__}, of "
-                "which models here take none. Give its to_tensor(), or "
-                "tf.sparse.to_dense of it."
-            )
-        if isinstance(leaf, np.ma.MaskedArray) and np.ma.getmaskarray(leaf).any():
-            hidden = np.ma.getmaskarray(leaf).reshape(len(leaf), -1).any(axis=1)
-            raise ValueError(
-                f"Client {checks.shown(client_id)}, example {int(np.argmax(hidden))}, "
-                "has a masked value. Fill masked values, or leave such examples out."
+                f"for an array of {leaf.dtype}, such as "
+                f"{checks.shown(leaf.ravel()[:1].tolist())}, TensorFlow Federated has "
+                "no type. Give numbers or strings, of lists an array."
             )
 
 
-def _of_numpy(client_id: str, leaf: Any) -> Any:
+def _of_numpy(leaf: Any) -> Any:
     """Returns a table or a column of pandas in NumPy's types, and others as they are.
 
     NumPy makes objects of pandas' nullable types and of those of pyarrow.
 
     Raises:
-      ValueError: If such a type has a missing value.
+      ValueError: If a value is missing or masked, or rows are ragged or sparse.
     """
+    if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
+        raise ValueError(
+            f"models here take no {type(leaf).__name__}. Give its to_tensor(), or "
+            "tf.sparse.to_dense of it."
+        )
+    if isinstance(leaf, np.ma.MaskedArray):
+        # An array of its own would hold what is below the mask.
+        _check_given(np.ma.getmaskarray(leaf))
     dtypes = list(getattr(leaf, "dtypes", ())) if hasattr(leaf, "columns") else []
     if hasattr(leaf, "isna") and hasattr(leaf, "dtype"):
         dtypes = [leaf.dtype]
     plain = [getattr(dtype, "numpy_dtype", dtype) for dtype in dtypes]
     if not any(one is not other for one, other in zip(plain, dtypes, strict=True)):
         return leaf
-    missing = np.asarray(leaf.isna()).reshape(len(leaf), -1).any(axis=1)
-    if missing.any():
-        raise ValueError(
-            f"Client {checks.shown(client_id)}, example {int(np.argmax(missing))}, has "
-            "a missing value. Fill missing values, or leave such examples out."
-        )
+    _check_given(np.asarray(leaf.isna()))
     if not all(isinstance(each, np.dtype) and each.kind in "biufc" for each in plain):
         return leaf  # Texts, of which NumPy makes an array itself, dates and the like.
     return leaf.to_numpy(np.result_type(*plain))
+
+
+def _check_given(missing: np.ndarray) -> None:
+    if missing.any():
+        example = int(np.argmax(missing.reshape(len(missing), -1).any(axis=1)))
+        raise ValueError(
+            f"example {example} has a missing or masked value. Fill such values, or "
+            "leave these examples out."
+        )
 
 
 def _has_type(array: np.ndarray) -> bool:

@@ -5,7 +5,7 @@ JSON knows no arrays but nested lists, and Keras writes several inputs as a list
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from tff_drift import checks
 _SCALARS = (int, float, complex, str, bytes, np.generic, type(None))
 
 
-def without_lists(client_id: str, examples: Any) -> Any:
+def without_lists(examples: Any) -> Any:
     """Returns a client's examples with arrays or tuples for their lists.
 
     A list of numbers or strings, nested or not, is an array. A list of arrays is an
@@ -24,7 +24,6 @@ def without_lists(client_id: str, examples: Any) -> Any:
     together, such as `[x, y]`, are a tuple.
 
     Args:
-      client_id: The client's id, for messages.
       examples: The structure of arrays, lists and what NumPy makes arrays of.
 
     Raises:
@@ -33,21 +32,14 @@ def without_lists(client_id: str, examples: Any) -> Any:
     if _is_of_arrays(examples):  # As most are: quickly.
         return examples
     if isinstance(examples, list):
-        _check_pair(client_id, examples)
+        _check_pair(examples)
         examples = tuple(examples)
     examples = tree.traverse(
-        lambda each: (
-            array_of(f"Client {checks.shown(client_id)}", each)
-            if _is_plain(each)
-            else None
-        ),
-        examples,
+        lambda each: array_of(each) if _is_plain(each) else None, examples
     )
     lengths = set(_lengths_outside_lists(examples))
     return tree.traverse(
-        lambda each: (
-            _of_arrays(client_id, each, lengths) if isinstance(each, list) else None
-        ),
+        lambda each: _of_arrays(each, lengths) if isinstance(each, list) else None,
         examples,
         top_down=False,
     )
@@ -61,37 +53,19 @@ def _is_of_arrays(examples: Any) -> bool:
     return isinstance(examples, np.ndarray)
 
 
-def ragged(where: str, reason: str) -> ValueError:
-    """Returns the error for rows that make no array.
-
-    Args:
-      where: The client, for the message.
-      reason: What is different.
-    """
-    return ValueError(
-        f"{where} has rows of different shapes, which make no array "
-        f"({reason}). Give all rows of an array one shape: "
-        "tf.keras.utils.pad_sequences(rows, padding='post') fills up short ones."
-    )
-
-
-def array_of(where: str, values: list[Any]) -> np.ndarray:
+def array_of(values: list[Any]) -> np.ndarray:
     """Returns the array of a list of scalars, nested or not.
 
     Args:
-      where: Whose list it is, for messages.
       values: The list.
 
     Raises:
       ValueError: If rows differ in length, or strings are among numbers.
     """
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise ragged(where, _lengths(values) or checks.shortened(str(error))) from error
+    array = np.asarray(values)
     if array.dtype.kind in "SU" and not all(map(_is_text, _scalars(values))):
         raise ValueError(
-            f"{where} has a list of both strings and numbers, such as "
+            "a list has both strings and numbers, such as "
             f"{checks.shown(values)}. Give all of one kind."
         )
     return array
@@ -116,11 +90,10 @@ def _scalars(values: list[Any]) -> Iterator[Any]:
             yield each
 
 
-def _of_arrays(client_id: str, items: list[Any], lengths: set[int]) -> Any:
+def _of_arrays(items: list[Any], lengths: set[int]) -> Any:
     """Returns one array or a tuple, by the numbers of examples that other arrays have.
 
     Args:
-      client_id: The client's id, for messages.
       items: Arrays, or structures of them.
       lengths: The first dimensions of the arrays outside of lists.
     """
@@ -130,21 +103,14 @@ def _of_arrays(client_id: str, items: list[Any], lengths: set[int]) -> Any:
         return tuple(items)
     if {len(item) for item in items if len(item.shape)} == lengths:
         raise ValueError(
-            f"Client {checks.shown(client_id)} has {len(items)} examples and a list of "
-            f"{len(items)} arrays of {len(items)} rows each, which may be one array of "
-            "examples or several inputs. Give np.stack(them) for examples, "
-            "tuple(them) for inputs."
+            f"of {len(items)} examples, a list of {len(items)} arrays of {len(items)} "
+            "rows each may be one array of examples or several inputs. Give "
+            "np.stack(them) for examples, tuple(them) for inputs."
         )
-    try:
-        return np.stack(items)
-    except ValueError as error:
-        raise ragged(
-            f"Client {checks.shown(client_id)}",
-            _lengths(items) or checks.shortened(str(error)),
-        ) from error
+    return np.stack(items)
 
 
-def _check_pair(client_id: str, examples: list[Any]) -> None:
+def _check_pair(examples: list[Any]) -> None:
     """Raises if a list of all examples may be a list of rows."""
     if not _is_plain(examples):
         return
@@ -154,9 +120,9 @@ def _check_pair(client_id: str, examples: list[Any]) -> None:
         return
     if len(shape) > 1:
         raise ValueError(
-            f"Client {checks.shown(client_id)} has a list of {len(examples)} lists "
-            "that are alike, which may be examples or several arrays. Give "
-            "np.array(them) for examples, a tuple such as (x, y) for arrays."
+            f"a list of {len(examples)} lists that are alike may be examples or "
+            "several arrays. Give np.array(them) for examples, a tuple such as (x, y) "
+            "for arrays."
         )
 
 
@@ -173,10 +139,3 @@ def _lengths_outside_lists(examples: Any) -> list[int]:
 
     tree.traverse(note, examples)
     return lengths
-
-
-def _lengths(rows: Sequence[Any]) -> str:
-    """Returns two lengths that rows have, the empty text if all have one."""
-    found = {len(row): None for row in rows if isinstance(row, (list, np.ndarray))}
-    first, *others = [*found, None]
-    return f"of lengths {first} and {others[0]}" if others and others[0] else ""

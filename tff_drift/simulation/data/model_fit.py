@@ -224,25 +224,20 @@ def _at(examples: Examples, path: _Path) -> Any:
 def _check_tensor(name: str, label: str, have: Any, want: Any) -> None:
     """Raises a `TypeError` if a tensor's shape or kind is not the model's."""
     shape, wanted = tf.TensorShape(have.shape), tf.TensorShape(want.shape)
-    if not shape.is_compatible_with(wanted):
-        raise TypeError(
-            f"{name} has {label} of shape {shape}, but the model takes {wanted}. "
-            "Reshape the examples, or build the model for their shape."
-        )
     found, takes = tf.as_dtype(have.dtype), tf.as_dtype(want.dtype)
-    if (found == tf.string) != (takes == tf.string):
+    has, wants = f"as {found.name}", takes.name
+    if not shape.is_compatible_with(wanted):
+        has, wants = f"of shape {shape}", str(wanted)
+        remedy = "Reshape the examples, or build the model for their shape."
+    elif found == tf.string and takes != tf.string:
+        remedy = "Number them: np.unique(strings, return_inverse=True)[1] does."
+    elif takes == tf.string and found != tf.string:
         remedy = "Give strings, or build a model that takes numbers."
-        if found == tf.string:
-            remedy = "Number them: np.unique(strings, return_inverse=True)[1] does."
-        raise TypeError(
-            f"{name} has {label} as {found.name}, but the model takes {takes.name}. "
-            f"{remedy}"
-        )
-    if found.is_complex and not takes.is_complex:
-        raise TypeError(
-            f"{name} has {label} as {found.name}, but the model takes {takes.name}, "
-            "which has no imaginary part. Give real and imaginary part as two numbers."
-        )
+    elif found.is_complex and not takes.is_complex:
+        remedy = "Give real and imaginary part as two numbers."
+    else:
+        return
+    raise TypeError(f"{name} has {label} {has}, but the model takes {wants}. {remedy}")
 
 
 def _say_once(text: str) -> None:

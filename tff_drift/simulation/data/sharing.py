@@ -120,9 +120,7 @@ def share(
     own = datasets.replace(transform=None, cache_bytes=0)
     wanted = own.element_spec
     try:
-        examples = tf.nest.map_structure(
-            np.asarray, lists.without_lists("of the examples", examples)
-        )
+        examples = tf.nest.map_structure(np.asarray, lists.without_lists(examples))
         found = batch_spec(examples)
     # What has no first dimension, no type, or rows of different shapes.
     except (IndexError, TypeError, ValueError):

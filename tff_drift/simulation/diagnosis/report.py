@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tff_drift import checks, summaries
+from tff_drift import summaries
 from tff_drift.simulation.diagnosis import findings
 
 if TYPE_CHECKING:
@@ -92,21 +92,14 @@ class Diagnosis(findings.Findings):
 
         Returns:
           The figure.
-
-        Raises:
-          TypeError: If `figure` is no figure.
         """
-        # Slow to import, and of no use to programs that draw nothing.
-        from matplotlib.figure import FigureBase
-
         if figure is None:
+            # Slow to import, and of no use to programs that draw nothing.
             import matplotlib.pyplot as plt
 
             figure = plt.figure(figsize=(7.4, 5.6), **_style())
             # A notebook shows what it is given back; what is open, a second time.
             plt.close(figure)
-        what = "a matplotlib.figure.Figure"
-        checks.check_instance("figure", figure, FigureBase, what)
         for panel, ax in zip(_PANELS, figure.subplots(2, 2).flat, strict=True):
             _draw(self.to_frame(), panel, ax)
         return figure

@@ -171,18 +171,9 @@ def build_evaluation(
     measurement = build()
     evaluator = measurement.evaluator
     clients = test.fitting("test", evaluator.input_spec)
-    if accuracy_metric is not None and accuracy_metric not in evaluator.metric_names:
-        raise ValueError(
-            f"accuracy_metric is {checks.shown(accuracy_metric)}, but the model's "
-            f"metrics are {checks.listed(evaluator.metric_names)}. Name one of them, "
-            "or None."
-        )
-    if accuracy_metric is not None and accuracy_metric not in evaluator.number_names:
-        raise ValueError(
-            f"accuracy_metric is {checks.shown(accuracy_metric)}, which is no number "
-            f"of the model, as {checks.listed(evaluator.number_names)} are. Name one "
-            "of them, or None."
-        )
+    if accuracy_metric is not None:
+        names = (*evaluator.number_names, None)
+        checks.check_one_of("accuracy_metric", accuracy_metric, names)
     headline = () if accuracy_metric is None else (accuracy_metric,)
 
     def measure(model_weights: Any) -> Iterable[list[np.ndarray]]:

@@ -136,9 +136,7 @@ class _Iterator(compat.FederatedDataSourceIterator):
     def federated_type(self) -> compat.FederatedType:
         return self._source.federated_type
 
-    def select(self, k: int | None = None) -> Selection:
-        if k is None:
-            raise ValueError("k is None. Give the number of clients to select.")
+    def select(self, k: Any = None) -> Selection:
         selection = self._source.select(self._round_number, k)
         self._round_number += 1
         return selection

@@ -121,11 +121,8 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
         return run_round(self.process, state, cohort)
 
     def _next(self, state: Any, client_data: Mapping[str, Any]) -> Any:
-        if not isinstance(client_data, Mapping):
-            raise TypeError(
-                "A round takes the cohort's data by client id, found "
-                f"{type(client_data).__name__}. Give for instance {{'ann': dataset}}."
-            )
+        what = "the cohort's data by client id, such as {'ann': dataset}"
+        checks.check_instance("client_data", client_data, Mapping, what)
         cohort = Cohort(0, list(client_data), client_data)
         if isinstance(client_data, Selection):
             cohort = dataclasses.replace(

@@ -6,7 +6,7 @@ import contextlib
 import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import tensorflow_federated as tff
 
@@ -29,11 +29,8 @@ from tff_drift.simulation.loop.training_loop import TrainingLoop
 from tff_drift.simulation.records import configuration as configurations
 from tff_drift.simulation.records.output_dir import OutputDir
 from tff_drift.simulation.records.results import TrainingResult
-from tff_drift.simulation.records.run_directory import (
-    CLIENT_STATES_FOLDER,
-    RunDirectory,
-    own_folder,
-)
+from tff_drift.simulation.records.run_directory import RunDirectory
+from tff_drift.simulation.records.run_folder import CLIENT_STATES_FOLDER, own_folder
 from tff_drift.simulation.records.run_store import InMemoryRunStore, RunStore
 
 # What takes part in a run: TFF's release managers are given its rows.
@@ -258,16 +255,9 @@ def _choose_sampling(
             )
         checks.check_integer("seed", seed, at_least=0)
         return sampling
-    if cohort_size is None:
-        raise ValueError(
-            "cohort_size is None. Give the number of clients per round, or sampling."
-        )
-    if callable(cohort_size):
-        raise TypeError(
-            f"cohort_size must be an integer, found {checks.shown(cohort_size)}. Give "
-            "sampling=build_uniform_sampling(train.client_ids, cohort_size)."
-        )
-    return build_uniform_sampling(train.client_ids, cohort_size, seed)
+    # Of a function the number of clients is unknown here: `sampling` takes one.
+    checks.check_integer("cohort_size", cohort_size)
+    return build_uniform_sampling(train.client_ids, cast(int, cohort_size), seed)
 
 
 def _with_defaults(callbacks: Sequence[Participant]) -> list[Callback]:
@@ -278,11 +268,8 @@ def _with_defaults(callbacks: Sequence[Participant]) -> list[Callback]:
     for callback in callbacks:
         if isinstance(callback, compat.ReleaseManager):
             callback = ReleaseRows(callback)
-        if not isinstance(callback, Callback):
-            raise TypeError(
-                "callbacks must hold callbacks of tff_drift.simulation.callbacks and "
-                f"release managers of tff.program, found {checks.shown(callback)}."
-            )
+        what = "one of tff_drift.simulation.callbacks, or a tff.program.ReleaseManager"
+        checks.check_instance("each of callbacks", callback, Callback, what)
         participants.append(callback)
     if not any(isinstance(callback, FailureWatch) for callback in participants):
         participants.insert(0, FailureWatch())
@@ -305,12 +292,11 @@ def _open_run_store(
     # Read only here: without a folder nothing is compared.
     examples = train.digest()
     described = {**training, "train": {**training["train"], **examples}}
-    folder = RunDirectory(
-        output_dir.path,
-        user_configuration=configurations.to_json(
-            "configuration", output_dir.configuration
-        ),
-        training=configurations.to_json("training", described),
-        client_states=runner.client_states,
+    configuration = configurations.to_json("configuration", output_dir.configuration)
+    folder = RunDirectory(output_dir.path)
+    folder.identify(
+        configuration,
+        configurations.to_json("training", described),
+        runner.client_states,
     )
     return folder, output_dir.rounds_per_checkpoint

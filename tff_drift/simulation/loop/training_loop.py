@@ -24,7 +24,8 @@ from tff_drift.simulation.loop.rounds import Rounds
 from tff_drift.simulation.loop.traffic import Traffic, model_traffic
 from tff_drift.simulation.records import failures, metrics
 from tff_drift.simulation.records.results import TrainingResult, build_result
-from tff_drift.simulation.records.run_directory import OutputDirError, RunDirectory
+from tff_drift.simulation.records.run_directory import RunDirectory
+from tff_drift.simulation.records.run_folder import OutputDirError
 from tff_drift.simulation.records.run_store import (
     RunStore,
     TrainingState,
@@ -287,17 +288,14 @@ def _add_columns(
     """Adds to a row the columns that a callback returned."""
     if columns is None:
         return
-    name = type(callback).__name__
-    if not isinstance(columns, Mapping):
-        raise TypeError(
-            f"callbacks: {name} returned {checks.shown(columns)}. Return a mapping of "
-            "numbers by column name, or None."
-        )
-    for column, value in metrics.columns_of(f"callbacks: {name}", columns).items():
+    who = f"callbacks: {type(callback).__name__}"
+    what = "a mapping of numbers by column name, or None"
+    checks.check_instance(f"{who}: what it returns", columns, Mapping, what)
+    for column, value in metrics.columns_of(who, columns).items():
         if column in row:
             raise ValueError(
-                f"callbacks: {name} returned the column {checks.shown(column)}, which "
-                "the row has already. Choose another name."
+                f"{who} returned the column {checks.shown(column)}, which the row has "
+                "already. Choose another name."
             )
         row[column] = value
 

@@ -141,23 +141,25 @@ def _as_it_was(saved: np.ndarray) -> np.ndarray:
 def _check_same_leaves(
     name: str, saved: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
 ) -> None:
-    hint = "Train with the process that wrote it, or choose another output_dir."
     for path in [*expected, *saved]:
         if path not in saved or path not in expected:
             holder = "the process" if path in expected else "the checkpoint"
-            raise CheckpointError(
-                f"The checkpoint does not fit the process: only {holder} has "
-                f"{checks.shown(path)} in {name}. {hint}"
+            difference = f"only {holder} has {checks.shown(path)} in {name}"
+        else:
+            was, now = (
+                f"shape {leaf.shape} and dtype {leaf.dtype}"
+                for leaf in (saved[path], expected[path])
             )
-    for path, leaf in expected.items():
-        for what in ("shape", "dtype"):
-            of_saved, of_expected = getattr(saved[path], what), getattr(leaf, what)
-            if of_saved != of_expected:
-                raise CheckpointError(
-                    f"The checkpoint does not fit the process: {checks.shown(path)} of "
-                    f"{name} has {what} {of_saved} in the checkpoint and {of_expected} "
-                    f"in the process. {hint}"
-                )
+            if was == now:
+                continue
+            difference = (
+                f"{checks.shown(path)} of {name} has {was} in the checkpoint and {now} "
+                "in the process"
+            )
+        raise CheckpointError(
+            f"The checkpoint does not fit the process: {difference}. Train with the "
+            "process that wrote it, or choose another output_dir."
+        )
 
 
 def save_checkpoint(

@@ -33,15 +33,11 @@ def to_json(name: str, configuration: Mapping[str, Any]) -> dict[str, Any]:
       TypeError: If it is not a mapping, a name is not a string, or a value is not a
         JSON value.
     """
-    checks.check_instance(
-        name, configuration, Mapping, "a mapping of JSON values by name"
-    )
+    what = "a mapping of JSON values by name"
+    checks.check_instance(name, configuration, Mapping, what)
     plain = {}
     for field, value in configuration.items():
-        if not isinstance(field, str):
-            raise TypeError(
-                f"{name} must have strings as names, found {checks.shown(field)}."
-            )
+        checks.check_instance(f"each name in {name}", field, str, "a string")
         try:
             plain[field] = json.loads(json.dumps(value))
         except (TypeError, ValueError) as error:

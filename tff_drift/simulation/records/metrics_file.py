@@ -19,16 +19,11 @@ class MetricsFileError(checks.ShortError):
     """A metrics file that is not one of ours or lacks rows."""
 
 
-def _parse_number(path: pathlib.Path, text: str) -> Number:
-    for parse in (int, float):
-        try:
-            return parse(text)
-        except ValueError:
-            continue
-    raise MetricsFileError(
-        f"{path} holds {checks.shown(text)}, which is not a number: it is not a "
-        "metrics file of tff_drift. It was left unchanged: choose another output_dir."
-    )
+def _parse_number(text: str) -> Number:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
 
 
 def read_rows(path: str | os.PathLike[str]) -> tuple[list[str], list[MetricsRecord]]:
@@ -51,38 +46,35 @@ def read_rows(path: str | os.PathLike[str]) -> tuple[list[str], list[MetricsReco
     path = pathlib.Path(path)
     try:
         with files.open_regular(path) as file:
-            content = file.read()
-    except OSError as error:
-        if error.errno != errno.EINVAL:
+            return _parse(file.read())
+    except (OSError, ValueError, csv.Error) as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
             raise
-        raise MetricsFileError(f"{path} is not a regular file.") from error
+        raise MetricsFileError(
+            f"{path} is not a metrics file of tff_drift ({checks.shortened(error)}). "
+            "It was left unchanged: choose another output_dir."
+        ) from error
+
+
+def _parse(content: bytes) -> tuple[list[str], list[MetricsRecord]]:
+    if not content:
+        return [], []
     whole_lines = content[: content.rfind(b"\n") + 1]
     # Bytes that are not text make the header or a number unknown.
     table = csv.reader(io.StringIO(whole_lines.decode(errors="replace"), newline=""))
-    try:
-        columns, *lines = list(table) or [[]]
-    except csv.Error as error:
-        raise MetricsFileError(
-            f"{path} is not a metrics file of tff_drift ({error}). It was left "
-            "unchanged: choose another output_dir."
-        ) from error
-    if not columns and not content:
-        return [], []
+    columns, *lines = list(table) or [[]]
     if columns[:1] != [ROUND]:
-        raise MetricsFileError(
-            f"{path} does not begin with the column {ROUND!r}: it is not a metrics "
-            "file of tff_drift. It was left unchanged: choose another output_dir."
-        )
+        raise ValueError(f"it does not begin with the column {ROUND!r}")
     rows = [
         {
-            column: _parse_number(path, text)
+            column: _parse_number(text)
             for column, text in zip(columns, line, strict=False)
             if text
         }
         for line in lines
     ]
     if any(type(row.get(ROUND)) is not int or row[ROUND] < 0 for row in rows):
-        raise MetricsFileError(f"{path} has a row without a round number.")
+        raise ValueError("it has a row without a round number")
     return columns, rows
 
 

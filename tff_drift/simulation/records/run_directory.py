@@ -9,7 +9,6 @@ byte is written.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
@@ -26,13 +25,12 @@ from tff_drift.client_states import (
     ClientStatesError,
     InMemoryClientStates,
 )
-from tff_drift.simulation.records import checkpoint, configuration
-from tff_drift.simulation.records.metrics import ROUND, MetricsRecord
+from tff_drift.simulation.records import checkpoint, configuration, run_folder
+from tff_drift.simulation.records.metrics import MetricsRecord
 from tff_drift.simulation.records.metrics_file import (
     MetricsFile,
     MetricsFileError,
     RowsDigest,
-    read_rows,
     rows_until,
 )
 from tff_drift.simulation.records.output_dir import (
@@ -41,53 +39,16 @@ from tff_drift.simulation.records.output_dir import (
     FROZEN_FILE,
     METRICS_FILE,
     TENSORBOARD_FOLDER,
-    TRACKERS_FILE,
 )
 from tff_drift.simulation.records.run_store import TrainingState, check_rounds
 
-# Where a store on disk may lie within the folder.
-CLIENT_STATES_FOLDER = "client_states"
-
-_CONFIGURATION_FORMAT = "tff_drift run"
 _SERVER_STATE = "server_state"
 _CLIENT_STATES = "client_states"
 _ROWS = "rows_sha256"
-# Those whose temporary files a kill may leave behind.
-_OUR_FILES = (
-    CHECKPOINT_FILE,
-    CONFIGURATION_FILE,
-    FROZEN_FILE,
-    METRICS_FILE,
-    TRACKERS_FILE,
-)
 _TRAINING = "training"
 _COHORT = "cohort_sha256"
 # Of the version of the clients' states, if they are not in the checkpoint.
 _FINGERPRINT = "client_states_fingerprint"
-
-
-class OutputDirError(checks.ShortError):
-    """An output folder that cannot be used for this run."""
-
-
-def own_folder(run: pathlib.Path, name: str) -> pathlib.Path:
-    """Returns a folder in that of a run, unless a link leads elsewhere.
-
-    Args:
-      run: The folder of the run.
-      name: The name of the folder.
-
-    Raises:
-      OutputDirError: If one does.
-    """
-    try:
-        files.check_inside(run / name, run)
-    except OSError as error:
-        raise OutputDirError(
-            f"output_dir {checks.shown(str(run))} cannot be used: {error}. Put a "
-            "folder in place of the link, or choose another output_dir."
-        ) from error
-    return run / name
 
 
 class RunDirectory:
@@ -100,39 +61,22 @@ class RunDirectory:
       rows: The rows kept so far.
     """
 
-    def __init__(
-        self,
-        output_dir: str | os.PathLike[str],
-        *,
-        user_configuration: Mapping[str, Any],
-        training: Mapping[str, Any],
-        client_states: ClientStates | None = None,
-    ) -> None:
-        """Opens the folder and checks that this run may use it.
+    def __init__(self, output_dir: str | os.PathLike[str]) -> None:
+        """Opens the folder, which holds a run or nothing.
 
         Args:
           output_dir: The folder; it is created if necessary.
-          user_configuration: What the user says the run is, in JSON values.
-          training: The arguments of the training that its results depend on, in
-            JSON values.
-          client_states: The store of the clients' states, if they have any: one in
-            RAM is saved in the checkpoint, any other is committed in step with it.
 
         Raises:
-          OutputDirError: If the folder cannot be written, is in use, holds files
-            of others, or holds a run with another configuration.
+          run_folder.OutputDirError: If the folder cannot be written, is in use, or
+            holds files of others.
           checkpoint.CheckpointError: If the checkpoint is damaged.
-          metrics_file.MetricsFileError: If the metrics do not belong to the
-            checkpoint.
-          ValueError: If the run has completed more than `rounds` of the arguments.
+          metrics_file.MetricsFileError: If the metrics are damaged.
         """
         self.folder = pathlib.Path(output_dir)
-        self._shown = {"configuration": user_configuration, _TRAINING: training}
-        self._description: dict[str, Any] = {
-            name: configuration.comparable(section)
-            for name, section in self._shown.items()
-        }
-        self._client_states = client_states
+        self._shown: dict[str, Mapping[str, Any]] = {}
+        self._description: dict[str, Any] = {}
+        self._client_states: ClientStates | None = None
         self._closing = contextlib.ExitStack()
         self._checkpoint: checkpoint.Checkpoint | None = None
         self._metrics: MetricsFile | None = None
@@ -140,9 +84,63 @@ class RunDirectory:
         self._rows_digest = RowsDigest()
         # The round of the checkpoint; None before the run has begun.
         self._kept: int | None = None
+        with self._closed_on_errors(), self._explained_errors():
+            self._open()
+
+    @property
+    def saved_rounds(self) -> int | None:
+        """The rounds of the checkpoint to go on from, `None` if there is none."""
+        return None if self._checkpoint is None else self._checkpoint.rounds_completed
+
+    def identify(
+        self,
+        user_configuration: Mapping[str, Any],
+        training: Mapping[str, Any] | None = None,
+        client_states: ClientStates | None = None,
+    ) -> None:
+        """Says which run the folder is to hold, and checks that it holds no other.
+
+        Args:
+          user_configuration: What the user says the run is, in JSON values.
+          training: The arguments of the training that its results depend on, in
+            JSON values; by default they are not compared.
+          client_states: The store of the clients' states, if they have any: one in
+            RAM is saved in the checkpoint, any other is committed in step with it.
+
+        Raises:
+          run_folder.OutputDirError: If the folder cannot be written, or holds a run
+            with another configuration.
+          metrics_file.MetricsFileError: If the metrics do not belong to the
+            checkpoint.
+          ValueError: If the run has completed more than `rounds` of the arguments.
+        """
+        self._shown["configuration"] = user_configuration
+        if training is not None:
+            self._shown[_TRAINING] = training
+        self._description = {
+            name: configuration.comparable(section)
+            for name, section in self._shown.items()
+        }
+        self._client_states = client_states
+        saved = self._checkpoint
+        if saved is None:
+            return
+        with self._closed_on_errors(), self._explained_errors():
+            self._check_same_run(saved, tuple(self._shown))
+            if training is not None:
+                # Now, because `resume` writes the new number.
+                completed = saved.rounds_completed
+                check_rounds(training.get("rounds", completed), completed)
+            self._resumed_rows = rows_until(
+                self._path(METRICS_FILE), saved.rounds_completed
+            )
+            self._check_rows(saved)
+            run_folder.check_writable(self.folder)
+
+    @contextlib.contextmanager
+    def _closed_on_errors(self) -> Iterator[None]:
         try:
-            with self._explained_errors():
-                self._open()
+            yield
         except BaseException:
             self.close()
             raise
@@ -158,9 +156,8 @@ class RunDirectory:
                     f"The run is kept up to round {self._kept}: remove the cause, such "
                     "as a full disk, and start the same run again."
                 )
-            raise OutputDirError(
-                f"output_dir {checks.shown(str(self.folder))} cannot be written: "
-                f"{error}. {remedy}"
+            raise run_folder.refusal(
+                self.folder, f"cannot be written: {error}. {remedy}"
             ) from error
 
     def _check_in_place(self) -> None:
@@ -171,11 +168,11 @@ class RunDirectory:
         except FileNotFoundError:
             is_there = False
         if not is_there:
-            raise OutputDirError(
-                f"output_dir {checks.shown(str(self.folder))} has been moved or "
-                "removed while the run wrote into it. The run is kept up to round "
-                f"{self._kept}: move the folder back, or start the same run with its "
-                "new path."
+            raise run_folder.refusal(
+                self.folder,
+                "has been moved or removed while the run wrote into it. The run is "
+                f"kept up to round {self._kept}: move the folder back, or start the "
+                "same run with its new path.",
             )
 
     def _path(self, name: str) -> pathlib.Path:
@@ -188,30 +185,16 @@ class RunDirectory:
 
     def _open(self) -> None:
         files.make_folder(self.folder)
-        own_folder(self.folder, TENSORBOARD_FOLDER)
+        run_folder.own_folder(self.folder, TENSORBOARD_FOLDER)
         self._lock()
-        self._check_configuration_file()
+        run_folder.check_configuration_file(self.folder)
         try:
             self._checkpoint = checkpoint.load_checkpoint(self._path(CHECKPOINT_FILE))
         except FileNotFoundError:
-            self._check_unused()
+            run_folder.check_unused(self.folder)
             # Of a run that was killed before its first checkpoint.
             self._path(FROZEN_FILE).unlink(missing_ok=True)
-        else:
-            self._check_same_run(self._checkpoint, ("configuration", _TRAINING))
-            # Now, because `resume` writes the new number.
-            completed = self._checkpoint.rounds_completed
-            check_rounds(self._shown[_TRAINING].get("rounds", completed), completed)
-            self._resumed_rows = rows_until(
-                self._path(METRICS_FILE), self._checkpoint.rounds_completed
-            )
-            self._check_rows(self._checkpoint)
-        for name in _OUR_FILES:
-            # Left-overs of a kill. To create and remove them tells, before any
-            # training, whether the folder can be written.
-            temporary = files.temporary_path(self._path(name))
-            files.create(temporary).close()
-            temporary.unlink()
+            run_folder.check_writable(self.folder)
 
     def _lock(self) -> None:
         self._descriptor = os.open(self.folder, os.O_RDONLY)
@@ -219,60 +202,14 @@ class RunDirectory:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise OutputDirError(
-                f"output_dir {checks.shown(str(self.folder))} is in use by another "
-                "program that trains into it. Wait for its end, or choose another "
-                "output_dir."
+            raise run_folder.refusal(
+                self.folder,
+                "is in use by another program that trains into it. Wait for its end, "
+                "or choose another output_dir.",
             ) from error
         except OSError:
             # A file system without locks: the user has to take care.
             return
-
-    def _check_configuration_file(self) -> None:
-        path = self._path(CONFIGURATION_FILE)
-        try:
-            ours = files.read_json(path)["format"] == _CONFIGURATION_FORMAT
-        except FileNotFoundError:
-            return
-        except (ValueError, KeyError, TypeError):
-            ours = False
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.EFBIG):
-                raise
-            ours = False
-        if not ours:
-            raise OutputDirError(
-                f"output_dir holds a {CONFIGURATION_FILE} that tff_drift did not "
-                f"write: {path}. It was left unchanged: choose another output_dir."
-            )
-
-    def _check_unused(self) -> None:
-        """Raises unless the folder is empty or has the first files of a run."""
-        ours = {files.temporary_path(self._path(name)).name for name in _OUR_FILES}
-        if self._path(CONFIGURATION_FILE).exists():
-            ours |= {
-                CONFIGURATION_FILE,
-                FROZEN_FILE,
-                METRICS_FILE,
-                TENSORBOARD_FOLDER,
-                TRACKERS_FILE,
-            }
-        # A store on disk is opened, and checked, before the run begins.
-        others = sorted(set(os.listdir(self.folder)) - ours - {CLIENT_STATES_FOLDER})
-        if others:
-            shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
-            raise OutputDirError(
-                f"output_dir {checks.shown(str(self.folder))} holds files but no "
-                f"checkpoint of tff_drift: {checks.shortened(shown)}. Choose an empty "
-                "or a new folder."
-            )
-        # The first checkpoint follows the row of round 0.
-        path = self._path(METRICS_FILE)
-        if path.exists() and any(row[ROUND] > 0 for row in read_rows(path)[1]):
-            raise OutputDirError(
-                f"output_dir holds the metrics of a run, {path}, but its "
-                f"{CHECKPOINT_FILE} is gone. Choose an empty or a new folder."
-            )
 
     def _check_same_run(
         self, saved: checkpoint.Checkpoint, sections: Sequence[str]
@@ -284,11 +221,11 @@ class RunDirectory:
                 now = configuration.as_then(now, was)
             phrases += configuration.differences(was, now)
         if phrases:
-            raise OutputDirError(
-                f"output_dir {checks.shown(str(self.folder))} holds a run with another "
-                "configuration: "
-                f"{checks.shortened('; '.join(dict.fromkeys(phrases)))}. Ask for the "
-                "same run, or choose another output_dir."
+            found = checks.shortened("; ".join(dict.fromkeys(phrases)))
+            raise run_folder.refusal(
+                self.folder,
+                f"holds a run with another configuration: {found}. Ask for the same "
+                "run, or choose another output_dir.",
             )
 
     def _check_rows(self, saved: checkpoint.Checkpoint) -> None:
@@ -304,7 +241,7 @@ class RunDirectory:
 
     def _write_configuration(self) -> None:
         content = {
-            "format": _CONFIGURATION_FORMAT,
+            "format": run_folder.CONFIGURATION_FORMAT,
             **self._shown,
             "versions": {
                 "tensorflow": tf.__version__,
@@ -332,7 +269,7 @@ class RunDirectory:
 
         Raises:
           checkpoint.CheckpointError: If the saved state does not fit.
-          OutputDirError: If the run had other hyperparameters, or the folder
+          run_folder.OutputDirError: If the run had other hyperparameters, or the folder
             cannot be written.
         """
         self._description["hyperparameters"] = hyperparameters
@@ -391,7 +328,7 @@ class RunDirectory:
           row: The row; its column `round` is its number.
 
         Raises:
-          OutputDirError: If the metrics cannot be written.
+          run_folder.OutputDirError: If the metrics cannot be written.
           RuntimeError: If `resume` has not been called.
         """
         if self._metrics is None:
@@ -411,7 +348,7 @@ class RunDirectory:
         Raises:
           checkpoint.CheckpointError: If the state cannot be saved.
           ClientStatesError: If the store of the clients' states cannot be written.
-          OutputDirError: If the checkpoint cannot be written; the old one is
+          run_folder.OutputDirError: If the checkpoint cannot be written; the old one is
             untouched.
         """
         self._check_in_place()

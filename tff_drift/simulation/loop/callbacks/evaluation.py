@@ -155,9 +155,6 @@ def _settings(evaluation: Evaluation) -> dict[str, Any]:
 
 def _checked(found: Any) -> Mapping[str, Any]:
     """Returns what an evaluation returned, if it is metrics by name."""
-    if not isinstance(found, Mapping):
-        raise TypeError(
-            "evaluation must return a mapping of metrics by name, found "
-            f"{checks.shown(found)}. Return for instance {{'accuracy': 0.5}}."
-        )
+    what = "a mapping of metrics by name, such as {'accuracy': 0.5}"
+    checks.check_instance("what evaluation returns", found, Mapping, what)
     return found

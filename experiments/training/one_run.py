@@ -1,0 +1,123 @@
+"""The training of one run, into its folder."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+
+import tensorflow_federated as tff
+
+import tasks
+from experiments.flags.errors import MachineError, UserError
+from experiments.flags.sections import Cohorts
+from experiments.flags.settings import RunSettings
+from experiments.reports import writing
+from experiments.training import cohorts
+from tff_drift import algorithms, client_states, files, simulation
+from tff_drift.simulation import callbacks
+from tff_drift.simulation.records import run_directory, run_folder
+
+
+def train(
+    settings: RunSettings,
+    task: tasks.Task,
+    process: tff.learning.templates.LearningProcess,
+    taking_part: Sequence[callbacks.Callback],
+    interrupt: callbacks.SoftInterrupt,
+) -> simulation.TrainingResult:
+    """Trains a run, from where its folder stands.
+
+    Args:
+      settings: The run.
+      task: Its task, loaded.
+      process: Its learning process.
+      taking_part: The callbacks.
+      interrupt: One of them, which hears of Ctrl-C.
+
+    Raises:
+      MachineError: If the folder cannot be written.
+      OutputDirError: If it cannot be used.
+      UserError: If it does not fit --client_states.
+    """
+    configuration = settings.configuration
+    sampling, clock = cohorts.build_cohorts(settings.section(Cohorts), task.train)
+    if clock is not None:
+        taking_part = [*taking_part, clock]
+    try:
+        with interrupt, _open_client_states(settings, process) as states:
+            return simulation.run_training(
+                process,
+                task.train,
+                rounds=settings.rounds,
+                seed=settings.seed,
+                sampling=sampling,
+                client_states=states,
+                initial_weights=configuration["initial_weights"],
+                callbacks=taking_part,
+                output_dir=simulation.OutputDir(
+                    settings.folder,
+                    settings.circumstances["rounds_per_checkpoint"],
+                    configuration,
+                ),
+            )
+    except simulation.OutputDirError as error:
+        if isinstance(error.__cause__, OSError):
+            raise MachineError(str(error)) from error
+        raise
+    finally:
+        _record_circumstances(settings)
+
+
+@contextlib.contextmanager
+def _open_client_states(
+    settings: RunSettings, process: tff.learning.templates.LearningProcess
+) -> Iterator[client_states.ClientStates | None]:
+    """Opens the store of the clients' states; `None` leaves it to the training."""
+    keeps = isinstance(process, algorithms.StatefulLearningProcess)
+    # On Ray the actors keep them, in the same folder.
+    if not keeps or settings.configuration["execution"] == "ray":
+        yield None
+        return
+    folder = run_folder.own_folder(settings.folder, run_folder.CLIENT_STATES_FOLDER)
+    on_disk = settings.circumstances["client_states"] == "disk"
+    has_begun = (settings.folder / run_directory.CHECKPOINT_FILE).is_file()
+    if has_begun and folder.is_dir() and not on_disk:
+        raise UserError(
+            f"the run in {str(settings.folder)!r} keeps its clients' states on disk: "
+            "continue with --client_states=disk."
+        )
+    if has_begun and on_disk and not folder.is_dir():
+        raise UserError(
+            f"the run in {str(settings.folder)!r} has no folder {folder.name}: go on "
+            "with --client_states=ram if its checkpoint holds the clients' states; "
+            "if the folder is lost, restart the run."
+        )
+    if not on_disk:
+        yield None
+        return
+    configuration = {
+        name: value
+        for name, value in settings.configuration.items()
+        if name != "rounds"
+    }
+    text = json.dumps(configuration, sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    store = client_states.DiskClientStates(
+        folder,
+        process.initial_client_state,
+        run_id=f"{settings.algorithm} on {settings.task}, seed {settings.seed}, "
+        f"configuration {digest}",
+    )
+    with contextlib.closing(store):
+        yield store
+
+
+def _record_circumstances(settings: RunSettings) -> None:
+    """Adds the flags that are not compared on resume to the run's config.json."""
+    path = settings.folder / run_directory.CONFIGURATION_FILE
+    if not path.is_file():
+        return  # The folder could not be used, which is an error already.
+    content = files.read_json(path)
+    writing.write_json(path, {**content, "circumstances": settings.circumstances})
