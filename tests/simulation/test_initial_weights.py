@@ -141,6 +141,11 @@ def test_other_weights_are_refused_with_the_remedy(
     (tmp_path / "a.keras").write_bytes(b"no archive")
     for given, error, message in (
         (3, TypeError, "initial_weights must be a Keras model.*found 3"),
+        (
+            tf.keras.Sequential([tf.keras.layers.Dense(2)]),
+            ValueError,
+            "not built.*Call it once on a batch",
+        ),
         (net(4), ValueError, r"weight 4, has the shape \(3, 4\).*\(3, 2\)"),
         (net(norm=False), ValueError, "has 4 trainable weights.*has 6"),
         (

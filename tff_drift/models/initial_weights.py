@@ -67,10 +67,12 @@ def _parts(given: Any, num_non_trainable: int) -> tuple[list[Any], list[Any]]:
     if isinstance(given, (str, os.PathLike)):
         given = _load(pathlib.Path(given))
     if checks.is_of_keras3(given) and hasattr(given, "trainable_variables"):
+        _check_built(given)
         trainable, others, _ = split_variables(given)
         shared_values.remember(each.value for each in others)
         return trainable, others
     if isinstance(given, tf.keras.Model):
+        _check_built(given)
         shared_values.remember(given.non_trainable_variables)
         return list(given.trainable_variables), list(given.non_trainable_variables)
     if isinstance(given, tff.learning.models.ModelWeights):
@@ -85,6 +87,14 @@ def _parts(given: Any, num_non_trainable: int) -> tuple[list[Any], list[Any]]:
             )
         return list(given), []
     raise TypeError(f"initial_weights must be {_FORMS}, found {checks.shown(given)}.")
+
+
+def _check_built(model: Any) -> None:
+    if not model.built:
+        raise ValueError(
+            f"initial_weights is the Keras model {checks.shown(model.name)}, which is "
+            "not built and has no weights yet. Call it once on a batch."
+        )
 
 
 def _fitting(kind: str, values: Sequence[Any], specs: Sequence[Any]) -> list[Any]:

@@ -132,10 +132,12 @@ def _check_arrays(arrays: Examples) -> None:
         raise ValueError("it has no examples. Leave it out of `client_ids`.")
     for leaf in leaves:
         if not _has_type(leaf):
+            if any(isinstance(item, (list, np.ndarray)) for item in leaf.flat):
+                raise lists.ragged("an array holds lists")
             raise ValueError(
                 f"for an array of {leaf.dtype}, such as "
                 f"{checks.shown(leaf.ravel()[:1].tolist())}, TensorFlow Federated has "
-                "no type. Give numbers or strings, of lists an array."
+                "no type. Give numbers or strings."
             )
 
 

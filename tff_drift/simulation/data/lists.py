@@ -53,6 +53,18 @@ def _is_of_arrays(examples: Any) -> bool:
     return isinstance(examples, np.ndarray)
 
 
+def ragged(why: object) -> ValueError:
+    """Returns the error for rows that make no array.
+
+    Args:
+      why: What keeps them from it, such as NumPy's error.
+    """
+    return ValueError(
+        f"{checks.shortened(why).rstrip('.')}. Give all rows of an array one shape: "
+        "tf.keras.utils.pad_sequences(rows, padding='post') fills up short ones."
+    )
+
+
 def array_of(values: list[Any]) -> np.ndarray:
     """Returns the array of a list of scalars, nested or not.
 
@@ -62,7 +74,10 @@ def array_of(values: list[Any]) -> np.ndarray:
     Raises:
       ValueError: If rows differ in length, or strings are among numbers.
     """
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ragged(error) from error
     if array.dtype.kind in "SU" and not all(map(_is_text, _scalars(values))):
         raise ValueError(
             "a list has both strings and numbers, such as "
@@ -107,7 +122,10 @@ def _of_arrays(items: list[Any], lengths: set[int]) -> Any:
             "rows each may be one array of examples or several inputs. Give "
             "np.stack(them) for examples, tuple(them) for inputs."
         )
-    return np.stack(items)
+    try:
+        return np.stack(items)
+    except ValueError as error:
+        raise ragged(error) from error
 
 
 def _check_pair(examples: list[Any]) -> None:
