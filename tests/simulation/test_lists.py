@@ -61,7 +61,10 @@ def test_lists_from_a_loader_are_arrays_too():
         (([[1, 2], [3]], [0, 1]), r"inhomogeneous.* \(2,\).*pad_sequences"),
         (([np.ones(3), np.ones(2)], [0, 1]), "must have the same shape.*pad_sequences"),
         ((np.array([[1], [1, 2]], object), [0, 1]), "pad_sequences"),
-        (([[[1, 2], [3, 4]], [[1, 2], [3]]], [0, 1]), r"inhomogeneous.* \(2, 2\).*pad_sequences"),
+        (
+            ([[[1, 2], [3, 4]], [[1, 2], [3]]], [0, 1]),
+            r"inhomogeneous.* \(2, 2\).*pad_sequences",
+        ),
         ((tf.ragged.constant([[1], [1, 2]]), [0, 1]), r"RaggedTensor.*to_tensor\(\)"),
         ((tf.sparse.from_dense([[1], [2]]), [0, 1]), r"SparseTensor.*to_dense"),
         (([1, "a"], [0, 1]), "list has both strings and numbers"),

@@ -87,7 +87,10 @@ def test_one_number_per_example_is_one_column(tmp_path):
 @pytest.mark.parametrize(
     ("user", "message"),
     [
-        ({"x": [[1, 2], [3]], "y": [0, 1]}, r"field 'x': .*inhomogeneous shape.*pad_sequences"),
+        (
+            {"x": [[1, 2], [3]], "y": [0, 1]},
+            r"field 'x': .*inhomogeneous shape.*pad_sequences",
+        ),
         (
             {"x": [["a"], ["b"]], "y": [0, 1]},
             r"field 'x': expected numbers, found .*'a'",
