@@ -360,5 +360,5 @@ def test_bad_arguments_are_named(arguments, error, message):
 def test_a_built_keras_model_is_refused_with_the_remedy():
     with tf.Graph().as_default():
         model = models.keras_softmax_regression()
-    with pytest.raises(TypeError, match="builds the model anew.*from_keras_model"):
+    with pytest.raises(TypeError, match=r"builds the model anew.*from_keras_model"):
         algorithms.build_fed_avg(model, 0.1)
