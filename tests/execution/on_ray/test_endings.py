@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from tests.execution.local.support import call
 from tests.execution.on_ray.conftest import OPTIONS
 from tff_drift import compat, execution
+from tff_drift.execution.on_ray.actors import Call
 
 total = compat.federated_computation(
     compat.federated_sum, compat.FederatedType(np.int32, compat.CLIENTS)
@@ -109,7 +111,15 @@ def compute_after_ray_ended():
     except execution.WorkerError as error:
         print("old context:", error, flush=True)
     context.close()
+    tell_what_actors_miss(compat.get_context_stack().current)
     ray.shutdown()
+
+
+def tell_what_actors_miss(context):
+    actors = context._actors
+    actors.tell([Call(0, "forget", (f"key {number}",)) for number in range(400)])
+    context.close()
+    time.sleep(4)  # Ray would say so after a second or two.
 
 
 @pytest.mark.no_smoke
@@ -136,6 +146,7 @@ def test_without_ray_a_context_starts_no_other_instance():
     assert lines[4] == "then 7", found.stderr
     assert lines[5].startswith("old context: ")
     assert "Set another one by" in lines[5]
+    assert "Actor.forget" not in found.stdout + found.stderr
 
 
 if __name__ == "__main__":

@@ -165,7 +165,8 @@ class Actors:
         """
         self._check_is_open()
         for call in calls:
-            self._call(call, call.arguments)
+            # Else Ray tells the user of each that an actor has missed by its end.
+            self._call(call, call.arguments, max_task_retries=0)
 
     def _begin(self, calls: Mapping[int, Call]) -> dict[int, list[Any]]:
         """Makes calls; returns references to their results."""
@@ -182,10 +183,11 @@ class Actors:
             for number, call in calls.items()
         }
 
-    def _call(self, call: Call, arguments: Sequence[Any]) -> list[Any]:
+    def _call(self, call: Call, arguments: Sequence[Any], **options: Any) -> list[Any]:
         method = getattr(self._actors[call.actor], call.method)
         resolved = map(reference_of, arguments)
-        found = method.options(num_returns=call.num_results).remote(*resolved)
+        options["num_returns"] = call.num_results
+        found = method.options(**options).remote(*resolved)
         return found if call.num_results > 1 else [found]
 
     def forget_after(self, owner: Any, key: str) -> None:
