@@ -63,7 +63,7 @@ def garbage(request):
             if getattr(value, "__module__", None) == module.__name__:
                 getattr(value, "cache_clear", lambda: None)()
     if _memory() > _kept + _GROWTH:
-        # What TFF's contexts have compiled, which keep the last 128 computations.
+        # The last 128 computations, which TFF keeps and no public name clears.
         compiler_pipeline.CompilerPipeline.compile.cache_clear()
         gc.collect()
         eager_context.context().clear_kernel_cache()
