@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 # TensorFlow copies an array whose memory starts elsewhere than at a multiple of this.
-_BOUNDARY = 64
+BOUNDARY = 64
 
 
 def aligned_bytes(num_bytes: int) -> np.ndarray:
@@ -17,8 +17,8 @@ def aligned_bytes(num_bytes: int) -> np.ndarray:
     Returns:
       An array `uint8[num_bytes]`, whose parts can be viewed as of any dtype.
     """
-    memory = np.empty(num_bytes + _BOUNDARY, np.uint8)
-    start = -memory.ctypes.data % _BOUNDARY
+    memory = np.empty(num_bytes + BOUNDARY, np.uint8)
+    start = -memory.ctypes.data % BOUNDARY
     return memory[start : start + num_bytes]
 
 

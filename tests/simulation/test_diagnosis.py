@@ -40,7 +40,7 @@ def unequal():
     execution.set_local_execution_context()
     report = simulation.diagnose(
         quadratic(),
-        datasets(clients, batch_size=16, epochs=4),
+        datasets(clients, batch_size=16, epochs=6),
         client_optimizer_fn=RATE,
         cohort_size=COHORT,
         rounds=0,
@@ -48,7 +48,7 @@ def unequal():
     # The measured clients are drawn in another order.
     order = [np.flatnonzero(sizes == size)[0] for size in report.sizes]
     assert sorted(order) == list(range(12))
-    steps = 4 * -(-sizes // 16)
+    steps = 6 * -(-sizes // 16)
     assert list(report.steps) == list(steps[order])
     gradients = np.einsum("nij,nj->ni", hessians, START - optima)
     return report, hessians, gradients, sizes / sizes.sum(), steps
@@ -104,7 +104,7 @@ def test_dissimilarity_is_that_of_the_quadratics(unequal):
 
 def test_bias_is_that_of_gradient_descent_for_all_steps(unequal):
     report, hessians, gradients, shares, steps = unequal
-    # Below the mean by examples, 7.36.
+    # Up to half of the mean by examples, 10.9.
     assert list(report.drift) == [1, 2, 5]
     assert value(report.drift[1], "bias") == pytest.approx(0, abs=1e-5)
     assert value(report.drift[1], "shrinkage") == pytest.approx(0, abs=1e-4)

@@ -18,7 +18,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from absl import logging
 
-from tff_drift import compat
+from tff_drift import aligned_memory, compat
 from tff_drift.execution.local import language
 from tff_drift.execution.local.aggregation import Accumulator, Aggregator
 from tff_drift.execution.local.data import sequences
@@ -270,8 +270,12 @@ def _tensors(
 def _rows(stack: tf.Tensor) -> list[tf.Tensor]:
     """Copies the rows, so that keeping one frees the stack."""
     rows = tf.unstack(stack)
+    give_back_attributes(rows)
+    if stack.shape[1:].num_elements() * stack.dtype.size % aligned_memory.BOUNDARY:
+        return rows
+    # Rows that all start at a boundary are no copies, but parts of the stack.
     copies = [tf.raw_ops.DeepCopy(x=row) for row in rows]
-    give_back_attributes([*rows, *copies])
+    give_back_attributes(copies)
     return copies
 
 

@@ -21,7 +21,8 @@ from tff_drift.simulation.diagnosis.passes import CorrectedSgd, Pass, halved
 from tff_drift.simulation.diagnosis.report import Diagnosis
 from tff_drift.simulation.diagnosis.statistics import Estimate
 
-# The local steps after which drift is measured.
+# The local steps after which drift is measured, up to half of those of a round: more
+# would tell what the round itself does, and cost most.
 _LADDER = [factor * 10**power for power in range(8) for factor in (1, 2, 5)]
 
 
@@ -53,9 +54,9 @@ def diagnose(
 
     Trains a few rounds of FedAvg. At the start and at the end each of a sample of
     clients computes the gradient of its whole loss on two random halves of its
-    examples. At the end it also trains locally, for 1, 2, 5, 10, ... steps and for as
-    many as in a round, as it is and with control variates that are exact at the start,
-    ∇f - ∇f_i. From these follow, with intervals over clients:
+    examples. At the end it also trains locally, for as many steps as in a round and for
+    1, 2, 5, 10, ... up to half of them, as it is and with SCAFFOLD's control variates.
+    From these follow, with intervals over clients:
 
     *   how different clients are: the mean squared length of their gradients beyond
         that of their mean, G² = Σ p_i ‖∇f_i‖² - ‖∇f‖², and the ratio of the two, B², as
@@ -134,13 +135,13 @@ def diagnose(
 
     def gradients(model: Any) -> tuple[list[np.ndarray], np.ndarray]:
         of_halves = take_gradients(model, halves, halves.client_ids)
-        pairs = list(zip(of_halves[: len(ids)], of_halves[len(ids) :], strict=True))
-        own = np.array([np.einsum("i,i", *both, dtype=np.float64) for both in pairs])
+        halves_of = of_halves[: len(ids)], of_halves[len(ids) :]
         shares = ((sizes + 1) // 2 / sizes).tolist()
-        return [
+        whole = [
             share * first + (1 - share) * second
-            for share, (first, second) in zip(shares, pairs, strict=True)
-        ], own
+            for share, first, second in zip(shares, *halves_of, strict=True)
+        ]
+        return whole, statistics.of_pairs(*halves_of)
 
     model = spec.initial_weights()
     if initial_weights is not None:
@@ -169,7 +170,7 @@ def diagnose(
         return statistics.drift(came_to, weights, len(train), cohort_size)
 
     steps = np.array([len(train.batch_sizes(each)) for each in ids])
-    rungs = [k for k in _LADDER if k < np.average(steps, weights=weights)]
+    rungs = [k for k in _LADDER if 2 * k <= np.average(steps, weights=weights)]
     report = Diagnosis(
         clients=len(train),
         cohort_size=int(cohort_size),

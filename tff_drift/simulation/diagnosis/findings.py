@@ -28,13 +28,6 @@ ERRORS = {
 }
 # The finding where one of them is the largest.
 _LIMITS = {"bias": "drift", "cohort_noise": "cohort", "minibatch_noise": "minibatches"}
-# What removes which shares of a round's error, at most.
-_REMEDIES = {
-    "all clients in every round": ("cohort_noise_share", "minibatch_noise_share"),
-    "control variates": ("variates_share",),
-    "one local step, or a far smaller rate": ("bias_share",),
-    "far larger batches": ("minibatch_noise_share",),
-}
 _VARIATES = {"scaffold": "SCAFFOLD", "fed_dyn": "FedDyn", "adabest": "AdaBest"}
 # The methods to race, those with control variates where these remove something.
 _METHODS: Mapping[str, tuple[str, ...]] = {
@@ -81,7 +74,8 @@ class Findings:
         `mean_squared_length`, `squared_length_of_mean`, `g2`, `agreement`, which is
         1 / B², `agreement_of_others`, of pairs of clients, `g2_naive`, without halves,
         and `noise_share`.
-      drift: By local steps K, the same for all clients, estimates of what they lead to:
+      drift: By local steps K, the same for all clients and up to half of those in a
+        round, estimates of what they lead to:
         `drift`, the mean ‖y_i − x‖; `drift_over_mean`, over the length of the mean
         update; `cosine`, of a client's update and the others' mean; `shrinkage`, by how
         much the mean update's part along that with control variates differs from it;
@@ -152,9 +146,15 @@ class Findings:
     @property
     def gains(self) -> dict[str, float]:
         """The share of a round's squared error that remedies remove at most."""
+        bias, of_cohort, of_batches, by_variates = (
+            max(0.0, self.as_trained[f"{name}_share"].value)
+            for name in (*ERRORS, "variates")
+        )
         return {
-            remedy: max(0.0, sum(self.as_trained[name].value for name in names))
-            for remedy, names in _REMEDIES.items()
+            "all clients in every round": of_cohort + of_batches,
+            "control variates": by_variates,
+            "one local step, or a far smaller rate": bias,
+            "far larger batches": of_batches,
         }
 
     @property

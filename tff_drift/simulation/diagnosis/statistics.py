@@ -103,11 +103,10 @@ def drift(
       population: N.
       cohort_size: M.
     """
-    changed = list(map(np.subtract, found.again, found.updates))
-    kinds = found.updates, changed, found.corrected, found.variates
+    kinds = found.updates, found.corrected, found.variates
     products = _inner_products([each for vectors in kinds for each in vectors])
     # From here on a vector is what it has of each of these, a row for each client.
-    updates, orders, corrected, variates = np.split(np.eye(len(products)), 4)
+    updates, corrected, variates = np.split(np.eye(len(products)), 3)
     p = _without_each(weights)
 
     def dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -134,10 +133,12 @@ def drift(
     bias, step, shrinkage = off(updates - corrected)
     # FedNova's updates are Δ_i / K_i.
     bias_per_step, _, _ = off(updates / found.steps[:, np.newaxis] - corrected)
-    noise = dot(orders, orders) / 2
+    changed = list(map(np.subtract, found.again, found.updates))
+    noise = of_pairs(changed, changed) / 2
+    with_changed = of_pairs(found.updates, changed)
     of_updates = updates @ products @ updates.T
     of_corrected = corrected @ products @ corrected.T
-    _, _, spread = _moments(p, of_updates + np.diag(dot(updates, orders)), population)
+    _, _, spread = _moments(p, of_updates + np.diag(with_changed), population)
     _, _, remaining = _moments(p, of_corrected - np.diag(noise), population)
     of_batches = np.count_nonzero(p, -1) * (p**2 @ noise)
     left_out = (population - cohort_size) / max(1, population - 1) / cohort_size
@@ -161,6 +162,12 @@ def drift(
         bias_of_unequal_work=bias - bias_per_step,
         noise_scale=(spread + of_batches) / update,
     )
+
+
+def of_pairs(left: Vectors, right: Vectors) -> np.ndarray:
+    """Returns the inner product of each vector with its like, in double precision."""
+    pairs = zip(left, right, strict=True)
+    return np.array([np.einsum("i,i", *each, dtype=np.float64) for each in pairs])
 
 
 def _inner_products(vectors: Vectors) -> np.ndarray:
