@@ -184,9 +184,7 @@ def cost() -> None:
         return time.process_time() - before
 
     for _ in range(8):
-        rounds, whole, building = map(
-            seconds, (five_rounds, diagnosis, building_alone)
-        )
+        rounds, whole, building = map(seconds, (five_rounds, diagnosis, building_alone))
         print(
             f"five rounds {rounds:.2f} s, a diagnosis {whole:.2f} s, {building:.2f} s "
             f"of which are building: {5 * (whole - building) / rounds:.1f} rounds"
