@@ -39,10 +39,10 @@ _kept = 0
 _WITH_CACHES = ("tests.methods", "tests.stateful")
 
 
-def _memory():
-    """The RAM of this process in bytes, or none where the system does not tell."""
+def _memory(process="self"):
+    """The RAM of a process in bytes, or none where the system does not tell."""
     try:
-        with open("/proc/self/statm") as file:
+        with open(f"/proc/{process}/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 0
@@ -134,18 +134,27 @@ def worker():
         pytest.skip("TFF's worker does not run here")
 
 
-@pytest.fixture(scope="session", autouse=True)
+_native = None
+# A worker keeps what it has run, some two megabytes for each process.
+_LARGE_WORKER = 200 * _MEGABYTE
+
+
+@pytest.fixture(scope="module", autouse=True)
 def native_context():
-    """Runs every TFF computation in one native worker for the whole session.
+    """Runs every TFF computation in one native worker for many modules.
 
     Where its worker does not run, in the local context.
     """
-    if _tff_exit.has_worker():
-        context = execution.create_native_execution_context()
-    else:
-        context = _TakesDatasets()
-    tff.framework.set_default_context(context)
-    return context
+    global _native
+    workers = _tff_exit.child_workers()
+    if _native is None or any(_memory(each) > _LARGE_WORKER for each in workers):
+        if _tff_exit.has_worker():
+            _native = execution.create_native_execution_context()
+        else:
+            _native = _TakesDatasets()
+        tff.framework.set_default_context(_native)
+        gc.collect()  # The worker of the context before ends with it.
+    return _native
 
 
 @pytest.fixture(autouse=True)

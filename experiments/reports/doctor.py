@@ -10,6 +10,7 @@ from importlib import metadata
 from typing import Any
 
 import tff_drift
+from experiments import terminal
 from tff_drift import system
 
 OK, NOTE, FAILED = "ok", "note", "FAILED"
@@ -135,8 +136,9 @@ def _versions() -> Iterator[Finding]:
 
 def _tff() -> Iterator[Finding]:
     try:
-        import tensorflow as tf
-        import tensorflow_federated
+        with terminal.importing():
+            import tensorflow as tf
+            import tensorflow_federated
     except Exception as error:
         yield Finding(
             FAILED,

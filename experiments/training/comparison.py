@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import sys
 import tempfile
@@ -108,8 +107,12 @@ def check_folder(folder: pathlib.Path, runs: Sequence[RunSettings] = ()) -> None
             f"output_dir {str(folder)!r} cannot be written: {error}. Choose a folder "
             "that can be created and written."
         ) from error
-    names = sorted(os.listdir(folder))
-    if names and not _is_comparison(folder / run_directory.CONFIGURATION_FILE):
+    if _is_comparison(folder / run_directory.CONFIGURATION_FILE):
+        return
+    # Of runs that were refused empty folders are left.
+    within = (each for each in folder.rglob("*") if not each.is_dir())
+    names = sorted({each.relative_to(folder).parts[0] for each in within})
+    if names:
         raise UserError(
             f"output_dir {str(folder)!r} holds files, but no comparison of tff-drift: "
             f"{', '.join(names[:3])}. Choose an empty or a new folder."

@@ -36,6 +36,7 @@ from tff_drift import (
     compat,
     execution,
     files,
+    models,
     simulation,
 )
 from tff_drift.simulation import callbacks
@@ -157,7 +158,7 @@ class Runs:
             self._build_one_of_each()
 
     def _build_one_of_each(self) -> None:
-        """Builds the first unfinished run of each label.
+        """Builds the first unfinished run of each label, which can then begin.
 
         A label's runs differ in their seeds alone: where one can be built, all can.
         """
@@ -167,7 +168,12 @@ class Runs:
                 task = self._load(run)
                 cohorts.build_cohorts(run.section(Cohorts), task.train)
                 with terminal.saying(f"building {run.label}"):
-                    self._processes[run] = processes.build_process(run, task)
+                    process = processes.build_process(run, task)
+                given = run.configuration["initial_weights"]
+                if given is not None:
+                    model_type = process.get_model_weights.type_signature.result
+                    models.initial_weights_of(given, model_type)
+                self._processes[run] = process
                 built.add(run.label)
 
     def finished_before(self, settings: RunSettings) -> str:

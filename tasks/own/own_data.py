@@ -101,6 +101,11 @@ def load(seed: int, options: Mapping[str, Any], target: str | None) -> definitio
                 "Give --num_classes=N."
             )
         return user_data.from_sqlite(path, label=options["label"], **training)
+    if not path.exists():
+        raise FileNotFoundError(
+            f"data: there is no file or folder {checks.shown(str(path))}. Give another "
+            "by --data=FOLDER or --data=FILE."
+        )
     raise ValueError(
         f"data must be a folder, or a file that ends in "
         f"{', '.join((*_TABLES, _JSON, *_SQLITE))}, found {checks.shown(str(path))}. "
@@ -143,6 +148,13 @@ def _from_table(
         written=None if is_number else user_files.WrittenLabels(options["label"]),
         texts=[options["client_column"]],
     )
+    for option in ("client_column", "label", "time_column"):
+        name = options[option]
+        if name is not None and name not in table:
+            raise example_checks.DataError(
+                f"{where} has no column {checks.shown(name)}; its columns are "
+                f"{user_tables.listed(list(table.columns))}. Give one by --{option}."
+            )
     if time in table:
         table[time] = user_tables.as_times(table[time], where)
     return user_data.from_frame(

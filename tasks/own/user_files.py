@@ -61,7 +61,7 @@ def find_files(folder: pathlib.Path) -> dict[str, dict[str, pathlib.Path]]:
       DataError: If a client has two files; and as in `in_parts`.
       FileNotFoundError: As in `in_parts`.
     """
-    return in_parts(folder, _files_in, "ann.csv' or 'ann.npz")
+    return in_parts(folder, _files_in, "'ann.csv' or 'ann.npz'")
 
 
 def in_parts(
@@ -74,7 +74,7 @@ def in_parts(
     Args:
       folder: The folder.
       find: Returns what a folder has of clients, empty if it has nothing.
-      example: A name of what it may have, for messages.
+      example: What it may have, in quotes, for messages.
 
     Returns:
       What is in the subfolders "train" and "test", or, if there are none, what is in
@@ -82,8 +82,13 @@ def in_parts(
 
     Raises:
       DataError: If something is both in the folder and in a subfolder.
-      FileNotFoundError: If there is nothing to train on, or nothing in a subfolder.
+      FileNotFoundError: If there is no folder, nothing to train on, or nothing in a
+        subfolder.
     """
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"there is no folder {checks.shown(str(folder))}. Give another."
+        )
     parts = [part for part in PARTS if (folder / part).is_dir()]
     if parts == ["test"]:
         raise FileNotFoundError(
@@ -103,7 +108,7 @@ def in_parts(
             place = folder / part if parts else folder
             raise FileNotFoundError(
                 f"{checks.shortened(place)} has no files of clients. Put one there for "
-                f"each, such as {checks.shown(example)}."
+                f"each, such as {example}."
             )
     return found
 

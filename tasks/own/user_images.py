@@ -79,7 +79,7 @@ def from_image_folder(
     split = parts.Split(test_fraction, seed)
     wanted = _checked_shape(image_shape)
     folder = pathlib.Path(folder)
-    images = user_files.in_parts(folder, _clients_in, "ann/cat/1.png")
+    images = user_files.in_parts(folder, _clients_in, "'ann/cat/1.png'")
     first = next(
         path for paths in next(iter(images.values())).values() for path in paths
     )
@@ -207,8 +207,8 @@ def _decode(path: pathlib.Path, wanted: Shape | None) -> np.ndarray:
         raise example_checks.unreadable(_where(path), error) from error
     except tf.errors.OpError as error:
         raise example_checks.DataError(
-            f"{_where(path)} cannot be decoded ({checks.shortened(error.message)}). "
-            "It may be damaged, or of another kind than its name says: write it again."
+            f"{_where(path)}: the image cannot be decoded. It may be damaged, or of "
+            "another kind than its name says: write it again."
         ) from error
     if wanted and image.shape != wanted:
         resized = tf.image.resize(image, wanted[:2], antialias=True)

@@ -94,7 +94,7 @@ def _files(path: pathlib.Path) -> list[list[pathlib.Path]]:
                 for file in sorted(folder.glob(f"*{_ENDING}"))
                 if not file.name.startswith(".")
             },
-            f"leaf{_ENDING}",
+            f"'leaf{_ENDING}'",
         )
         return [list(of_part.values()) for of_part in found.values()]
     if not path.is_file():
@@ -208,6 +208,9 @@ def _examples(user: Any, where: str) -> Examples:
         _array(user[name], f"{where}, field {checks.shown(name)}")
         for name in ("x", "y")
     )
+    if x.dtype == object:
+        has_null = [None in np.ravel(example) for example in x]
+        example_checks.check_given(np.array(has_null), f"{where}, field 'x'", "number")
     if len(x) and (x.dtype.kind not in "biuf" or not x.size):
         raise example_checks.DataError(
             f"{where}, field 'x': expected numbers, found {x.dtype} such as "

@@ -94,20 +94,21 @@ def to_float32(array: np.ndarray, where: str) -> np.ndarray:
     return array.astype(np.float32)
 
 
-def check_given(missing: np.ndarray, where: str) -> None:
-    """Raises if a label is missing.
+def check_given(missing: np.ndarray, where: str, what: str = "label") -> None:
+    """Raises if an example lacks something.
 
     Args:
-      missing: Whether an example's label is missing, one value per example.
+      missing: Whether an example lacks it, one value per example.
       where: The file, the client and the field, for messages.
+      what: What is missing.
 
     Raises:
-      DataError: If one is.
+      DataError: If one does.
     """
     if missing.any():
         raise DataError(
-            f"{where}, example {int(np.argmax(missing))}: there is no label. Fill it "
-            "in or leave the example out."
+            f"{where}, example {int(np.argmax(missing))}: there is no {what}. Fill "
+            "it in or leave the example out."
         )
 
 

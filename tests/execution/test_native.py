@@ -1,5 +1,6 @@
 """The native context's worker: it computes, it dies with us, it says why."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import pytest
 import tensorflow_federated as tff
 
 from tests.forks.programs import PATIENCE, Popen, wait_until
-from tff_drift import compat, execution
+from tff_drift import _tff_exit, compat, execution
 from tff_drift.execution import worker as worker_lib
 
 pytestmark = pytest.mark.usefixtures("worker")
@@ -103,6 +104,17 @@ def test_a_program_that_ignores_interrupts_leaves_no_traceback_at_exit():
     assert output == ""
     assert "Traceback" not in errors
     assert "Exception ignored" not in errors
+
+
+def test_the_worker_ends_with_its_context():
+    before = _tff_exit.child_workers()
+    context = execution.create_native_execution_context()
+    with tff.framework.get_context_stack().install(context):
+        assert compat.tf_computation(lambda: 42)() == 42
+    (own,) = _tff_exit.child_workers() - before
+    del context
+    gc.collect()
+    wait_until_ended(own)
 
 
 def test_a_worker_that_dies_gives_an_error_and_no_hang():

@@ -12,6 +12,7 @@ import sys
 import time
 
 import pytest
+import tensorflow as tf
 
 import tasks
 import tff_drift
@@ -272,6 +273,16 @@ def test_a_client_whose_data_is_bad(run_command, tmp_path):
         f"tff-drift: error: {path}: client 'HAMLET' of split 'test' has other examples "
         "than were written"
     ) in outcome.stderr
+
+
+@pytest.mark.parametrize("command", ["train", "compare"])
+def test_initial_weights_that_are_none_are_refused(refuse, tmp_path, command):
+    message = refuse(command, f"--initial_weights={tmp_path / 'none.keras'}")
+    assert "initial_weights: there is no file" in message
+    other = tmp_path / "other.keras"
+    tf.keras.Sequential([tf.keras.layers.Dense(3, input_shape=[5])]).save(other)
+    message = refuse(command, f"--initial_weights={other}")
+    assert "initial_weights has 2 trainable weights, and the model of" in message
 
 
 def test_values_that_the_builders_refuse(refuse):

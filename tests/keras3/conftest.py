@@ -17,6 +17,6 @@ def local_context(local):
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def native(native_context):
     return tff.framework.get_context_stack().current

@@ -163,7 +163,7 @@ def _cohort():
 _CASES = {
     "lengths": (lambda: _arrays((np.zeros(2), np.zeros(3))), "first dimensions"),
     "no examples": (lambda: _arrays(np.zeros(0)), "no examples"),
-    "ragged": (lambda: _arrays(([[1], [1, 2]] * 999,)), "inhomogeneous shape"),
+    "ragged": (lambda: _arrays(([[1], [1, 2]] * 999,)), "row 1 has the shape"),
     "objects": (lambda: _arrays(np.array([object()])), "array of object"),
     "masked": (lambda: _arrays(np.ma.array([1.0], mask=[True])), "masked"),
     "no name": (lambda: _arrays(_COLUMNS, x="a", y="b"), "names 'a'"),
@@ -218,7 +218,7 @@ _CASES = {
     ),
     "json": (
         lambda: _of_json({_LONG: {"x": [[1], [1, 2]] * 99, "y": [0]}}),
-        "inhomogeneous shape",
+        "row 1 has the shape",
     ),
     "json, fields": (lambda: _of_json({_LONG: dict.fromkeys(_COLUMNS)}), "'x' and 'y'"),
     "csv": (lambda: _of_csv(label=_LONG), "column"),

@@ -292,6 +292,27 @@ def test_ids_of_a_table_are_the_texts_that_are_written(tmp_path, ids):
     assert task.train.client_ids == tuple(sorted(ids))
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"data": "none"}, r"no file or folder '.*none'\. Give another by --data="),
+        ({"data": "none.csv"}, r"no file '.*none\.csv'\. Give another by --data=FILE"),
+        (
+            {"client_column": "user"},
+            r"no column 'user'; .* Give one by --client_column\.$",
+        ),
+        ({"label": "sick"}, r"no column 'sick'; .* Give one by --label\.$"),
+        ({"time_column": "day"}, r"no column 'day'; .* Give one by --time_column\.$"),
+    ],
+)
+def test_what_is_not_there_is_told_with_its_flag(tmp_path, options, message):
+    _frame().to_csv(tmp_path / "all.csv", index=False)
+    given = {"data": "all.csv", "client_column": "owner", "label": "ill", **options}
+    given["data"] = str(tmp_path / given["data"])
+    with pytest.raises((OSError, ValueError), match=message):
+        tasks.load("own_data", **given)
+
+
 def test_a_row_without_a_client_is_refused(tmp_path):
     (tmp_path / "all.csv").write_text("owner,x,ill\na,1,0\n,2,1\n")
     options = {"client_column": "owner", "label": "ill"}

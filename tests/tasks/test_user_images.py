@@ -123,11 +123,11 @@ def test_bad_images_are_named(folder):
     path = folder / "bob" / "dog" / "1.png"
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(
-        tasks.DataError, match=r"1\.png: client 'bob' cannot be decoded"
+        tasks.DataError, match=r"1\.png: client 'bob': the image cannot be decoded"
     ) as caught:
         tasks.from_image_folder(folder)
     assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 1200
+    assert "node" not in str(caught.value)
 
 
 def test_folders_of_another_layout_say_what_to_do(folder, tmp_path_factory):

@@ -89,7 +89,7 @@ def test_one_number_per_example_is_one_column(tmp_path):
     [
         (
             {"x": [[1, 2], [3]], "y": [0, 1]},
-            r"field 'x': .*inhomogeneous shape.*pad_sequences",
+            r"field 'x': row 1 has the shape \(1,\), row 0 has \(2,\).*pad_sequences",
         ),
         (
             {"x": [["a"], ["b"]], "y": [0, 1]},
@@ -97,7 +97,7 @@ def test_one_number_per_example_is_one_column(tmp_path):
         ),
         (
             {"x": [[1], [None]], "y": [0, 1]},
-            r"field 'x': expected numbers, found object",
+            r"field 'x', example 1: there is no number",
         ),
         ({"x": [[1.0], [float("nan")]], "y": [0, 1]}, r"'x', example 1: found nan"),
         ({"x": [[1], [2]], "y": [0]}, r"field 'y': expected 2 labels, found the shape"),

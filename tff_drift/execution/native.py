@@ -9,6 +9,7 @@ worker that dies in the middle of a computation gives an error, not a hang.
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import Any
 
 import grpc
@@ -99,6 +100,8 @@ class _WorkerPool:
                 ready.set()
 
         channel.subscribe(on_change, try_to_connect=True)
+        # The stub lives longer than this: a thread of the channel's holds it.
+        weakref.finalize(self, worker.stop).atexit = False
         worker.wait_until(ready, self._seconds)
         return _WorkerStub(channel, worker)
 
@@ -112,8 +115,9 @@ def create_native_execution_context(
 ) -> compat.framework.SyncExecutionContext:
     """Returns TFF's native execution context with a well-behaved worker.
 
-    The worker starts at the first computation. It ends with this process,
-    however this process ends.
+    The worker starts at the first computation. It keeps what it has run until it
+    ends: when nothing holds the context any more, or with this process, however this
+    process ends.
 
     Args:
       max_concurrent_computation_calls: How many clients are trained at a time;

@@ -7,7 +7,7 @@ from tests.execution.local import support
 from tff_drift import execution
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def native(worker, native_context):
     """That of all tests: each has a worker of its own, which takes 100 MB."""
     return native_context

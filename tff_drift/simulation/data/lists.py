@@ -77,13 +77,26 @@ def array_of(values: list[Any]) -> np.ndarray:
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise ragged(error) from error
+        raise ragged(_odd_row(values) or error) from error
     if array.dtype.kind in "SU" and not all(map(_is_text, _scalars(values))):
         raise ValueError(
             "a list has both strings and numbers, such as "
             f"{checks.shown(values)}. Give all of one kind."
         )
     return array
+
+
+def _odd_row(values: list[Any]) -> str:
+    """Returns which row has another shape than the first, nothing if none has."""
+    shapes = []
+    for number, row in enumerate(values):
+        try:
+            shapes.append(np.shape(row))
+        except ValueError:
+            return f"in row {number}, {_odd_row(row)}"
+        if shapes[number] != shapes[0]:
+            return f"row {number} has the shape {shapes[number]}, row 0 has {shapes[0]}"
+    return ""
 
 
 def _is_plain(value: Any) -> bool:
