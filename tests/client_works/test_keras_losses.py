@@ -1,5 +1,6 @@
 """A client's step of a Keras 2 model is Keras' own: with masks and added losses."""
 
+import functools
 from contextlib import nullcontext
 
 import numpy as np
@@ -10,6 +11,7 @@ import tensorflow_federated as tff
 from tests import tiers
 from tests.client_works import against_keras
 from tff_drift import algorithms, simulation
+from tff_drift.models.keras2 import as_in_fit
 
 L = tf.keras.layers
 TOKENS = np.array([[1, 2, 0, 0], [3, 0, 0, 0]])
@@ -128,6 +130,67 @@ def test_padding_is_in_no_metric():
         for name, value in expected.items():
             np.testing.assert_allclose(found[name], value, rtol=1e-6)
         assert found["num_examples"] == 2
+
+
+class Tripled(tf.keras.metrics.Mean):
+    """A mean of Keras with a variable more, and a value of its own."""
+
+    def __init__(self, name="tripled", dtype=None):
+        super().__init__(name, dtype)
+        self.factor = self.add_weight("factor")
+
+    def result(self):
+        return self.factor * super().result()
+
+
+class Noted(tf.keras.metrics.Mean):
+    """A mean of Keras with a variable more."""
+
+    def __init__(self, name="noted", dtype=None):
+        super().__init__(name, dtype)
+        self.note = self.add_weight("note")
+
+
+METRICS = (
+    tf.keras.metrics.Sum,
+    tf.keras.metrics.SparseCategoricalAccuracy,
+    tf.keras.metrics.RootMeanSquaredError,
+    functools.partial(tf.keras.metrics.AUC, name="auc"),
+    Tripled,
+    Noted,
+)
+
+
+@pytest.mark.parametrize("are_made", [True, False])
+def test_values_of_metrics_are_those_of_keras(are_made):
+    metrics = {metric.name: metric for metric in (make() for make in METRICS)}
+    for metric in metrics.values():
+        for place, variable in enumerate(metric.variables, start=3):
+            variable.assign(tf.fill(variable.shape, float(place)))
+    sums = {
+        name: [variable.numpy() for variable in metric.variables]
+        for name, metric in metrics.items()
+    }
+    # TFF's own.
+    sums["loss"], sums["num_batches"] = np.float32([3, 4]), [np.int64(3)]
+    sums["num_examples"] = [np.int64(7)]
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        model = tff.learning.models.from_keras_model(
+            penalized(),
+            loss_of((FEATURES, FEATURES)),
+            against_keras.spec_of((FEATURES, FEATURES)),
+            metrics=[make() for make in METRICS] if are_made else list(METRICS),
+        )
+        values = {
+            name: finalize([tf.constant(value) for value in sums[name]])
+            for name, finalize in as_in_fit(model).metric_finalizers().items()
+        }
+        session.run(tf.compat.v1.global_variables_initializer())
+        found = session.run(values)
+
+    expected = {name: metric.result().numpy() for name, metric in metrics.items()}
+    assert found == {**expected, "loss": 0.75, "num_batches": 3, "num_examples": 7}
 
 
 class Unweighted(tf.keras.metrics.Mean):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import inspect
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,11 @@ from tff_drift.models.outputs import by_output, named_outputs, weights_by_output
 
 # The module of TFF's models around Keras 2 models.
 _OF_TFF = tff.learning.models.from_keras_model.__module__
+# What TFF has each model count.
+_COUNTERS = (
+    tff.learning.metrics.NumExamplesCounter,
+    tff.learning.metrics.NumBatchesCounter,
+)
 
 
 def from_keras2(
@@ -243,6 +249,10 @@ class _Keras2Model(tff.learning.models.VariableModel):
             size = tf.shape(tf.nest.flatten(predictions)[0])[0]
             tf.keras.metrics.Mean.update_state(metric, loss, size)
             return
+        if type(metric) in _COUNTERS:
+            # Called on the class: in a graph, Keras makes a function of each.
+            type(metric).update_state(metric, labels, predictions)
+            return
         mask = getattr(predictions, "_keras_mask", None)
         if metric.name not in self._weighted_metrics:
             weights, labels = mask, _as_column(labels, predictions)
@@ -259,12 +269,12 @@ class _Keras2Model(tff.learning.models.VariableModel):
             )
         metric.update_state(y_true=labels, y_pred=predictions, **arguments)
 
-    @autograph.traced_as_written
+    @autograph.as_written
     def reset_metrics(self) -> None:
         for metric in self._model.get_metrics():
             metric.reset_state()
 
-    @autograph.traced_as_written
+    @autograph.as_written
     def report_local_unfinalized_metrics(self) -> Any:
         return collections.OrderedDict(
             (metric.name, [variable.read_value() for variable in metric.variables])
@@ -272,18 +282,18 @@ class _Keras2Model(tff.learning.models.VariableModel):
         )
 
     def metric_finalizers(self) -> Any:
-        finalizers = self._model.metric_finalizers()
+        metrics = {metric.name: metric for metric in self._model.get_metrics()}
         return collections.OrderedDict(
-            (
-                name,
-                autograph.traced_as_written(
-                    self._late_finalizer(name)
-                    if name in self._late
-                    else finalizer.python_function
-                ),
-            )
-            for name, finalizer in finalizers.items()
+            (name, self._finalizer(metrics[name], finalizer))
+            for name, finalizer in self._model.metric_finalizers().items()
         )
+
+    def _finalizer(self, metric: Any, of_tff: Any) -> Callable[..., Any]:
+        if metric.name in self._late:
+            return autograph.traced_as_written(self._late_finalizer(metric.name))
+        if type(metric).result is tf.keras.metrics.Mean.result:
+            return _finalizer_of_sums(metric)
+        return autograph.traced_as_written(of_tff.python_function)
 
     def _late_finalizer(self, name: str) -> Callable[[Sequence[tf.Tensor]], Any]:
         """Returns a metric's value as a function of those of its variables."""
@@ -300,6 +310,27 @@ class _Keras2Model(tff.learning.models.VariableModel):
             return new.result()
 
         return finalize
+
+
+def _finalizer_of_sums(metric: Any) -> Callable[..., Any]:
+    """Returns the value of a sum or a mean of Keras as a function of its variables'.
+
+    By Keras' own line, without a metric built anew for its variables.
+    """
+    calculate, reduction = type(metric).result, metric.reduction
+    places = {
+        name: place
+        for place, variable in enumerate(metric.variables)
+        for name in ("total", "count")
+        if variable is getattr(metric, name, None)
+    }
+
+    @autograph.as_written
+    def finalize(values: Sequence[tf.Tensor]) -> Any:
+        sums = {name: values[place] for name, place in places.items()}
+        return calculate(types.SimpleNamespace(reduction=reduction, **sums))
+
+    return finalize
 
 
 def _output_names(keras_model: Any) -> list[str]:
