@@ -100,7 +100,8 @@ def test_numbers_of_ones_own_in_the_order_of_time(run_command, tmp_path):
     ("words", "message"),
     [
         (["--task=own_data"], "Give --data=FOLDER or --data=FILE."),
-        (["--task=own_data", "--data=a.txt"], "or a file that ends in .csv"),
+        (["--task=own_data", "--data=a.txt"], "there is no file or folder 'a.txt'"),
+        (["--task=own_data", f"--data={__file__}"], "or a file that ends in .csv"),
         (["--task=own_data", "--data=a.csv"], "there is no file 'a.csv'"),
         (["--task=own_data", "--data=a.sqlite"], "num_classes must be given"),
         (["--data=a.csv"], "--data is not an option of task digits"),
