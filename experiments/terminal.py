@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-from tff_drift import checks, module_source, system
+from tff_drift import checks, imports, module_source, system
 
 _INTERRUPTED = 130
 _STANDARD_ERROR = 2
@@ -121,7 +121,7 @@ def beginning() -> Iterator[None]:
 def importing() -> Iterator[None]:
     """A context for imports of TensorFlow, in which Ctrl-C ends the program at once."""
     what = "loading TensorFlow and TensorFlow Federated"
-    with beginning(), _without_notices(), saying(what):
+    with beginning(), _without_notices(), saying(what), imports.without_collection():
         yield
 
 

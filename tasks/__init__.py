@@ -17,9 +17,9 @@ imported when a task is loaded.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-import tff_drift  # noqa: F401 (before TensorFlow Federated)
 from tasks.options import Option
 from tasks.registry import TaskDefinition, describe, names, register
+from tff_drift import imports  # Prepares the process for TensorFlow Federated.
 
 if TYPE_CHECKING:
     from tasks.definitions import Clients, Task
@@ -69,6 +69,7 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"tasks.{_MODULES[name]}"), name)
-    globals()[name] = value
+    with imports.without_collection():
+        module = importlib.import_module(f"tasks.{_MODULES[name]}")
+    globals()[name] = value = getattr(module, name)
     return value

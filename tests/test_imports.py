@@ -1,6 +1,8 @@
 """Importing tff_drift: at once without TensorFlow, in any order, without noise."""
 
+import gc
 import graphlib
+import importlib
 import os
 import pathlib
 import re
@@ -13,6 +15,7 @@ import pytest
 import tff_drift
 from tests import tiers
 from tests.forks.programs import PATIENCE
+from tff_drift import imports
 
 
 def run_program(code):
@@ -77,6 +80,47 @@ def test_an_unknown_name_is_an_attribute_error():
         _ = tff_drift.nothing
 
 
+def test_packages_are_imported_without_the_garbage_collector(monkeypatch):
+    at_import = []
+
+    def import_module(name):
+        at_import.append((name, gc.isenabled()))
+
+    monkeypatch.setattr(importlib, "import_module", import_module)
+    tff_drift.__getattr__("simulation")
+    assert at_import == [("tff_drift.simulation", False)]
+    assert gc.isenabled()
+
+
+def test_an_import_that_fails_leaves_the_garbage_collector_on():
+    with pytest.raises(ImportError, match="none"), imports.without_collection():
+        raise ImportError("none")
+    assert gc.isenabled()
+
+
+def test_a_collector_that_the_program_has_turned_off_stays_off():
+    gc.disable()
+    try:
+        with imports.without_collection():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_what_imports_leave_is_garbage_like_any_other(monkeypatch):
+    # The tests' process has frozen what it began with, as some programs do.
+    calls = []
+    monkeypatch.setattr(gc, "freeze", lambda: calls.append("freeze"))
+    monkeypatch.setattr(gc, "unfreeze", lambda: calls.append("unfreeze"))
+    for frozen, expected in ((5, []), (0, ["freeze", "unfreeze"])):
+        monkeypatch.setattr(gc, "get_freeze_count", lambda frozen=frozen: frozen)
+        calls.clear()
+        with imports.without_collection():
+            pass
+        assert calls == expected
+
+
 COMPUTE = """
 import numpy as np
 @tff.tensorflow.computation(np.int32)
@@ -92,7 +136,7 @@ modern = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize(
-    "imports",
+    "lines",
     [
         "import tff_drift; import tensorflow_federated as tff",
         *(
@@ -116,8 +160,8 @@ modern = pytest.mark.skipif(
         ),
     ],
 )
-def test_tff_computes_and_ends_in_silence(imports):
-    output, errors = run_program(imports + COMPUTE)
+def test_tff_computes_and_ends_in_silence(lines):
+    output, errors = run_program(lines + COMPUTE)
     assert output == ""
     assert LOGGED.sub("", errors) == ""
 

@@ -9,7 +9,8 @@ import logging
 import os
 import sys
 
-import tff_drift  # noqa: F401 (before TensorFlow Federated)
+# Before TensorFlow, whose import then collects no garbage.
+from tff_drift import _tff_exit, execution
 
 # isort: split
 import pytest
@@ -17,8 +18,6 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow.python.eager import context as eager_context
 from tensorflow_federated.python.core.impl.execution_contexts import compiler_pipeline
-
-from tff_drift import _tff_exit, execution
 
 
 def pytest_collection_finish(session):
