@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from types import FrameType
 
 from experiments.flags import plugins
 from experiments.flags.errors import UserError
@@ -89,7 +90,7 @@ def open_pool(placement: Placement, most_runs: int) -> Iterator[Pool]:
 
     What has not begun when an exception ends the context does not begin any more, and
     what has is interrupted: a run ends after its round, and can be continued. So it
-    is when this process ends by itself, killed even.
+    is when this process ends by itself, killed even. SIGTERM is such an exception.
 
     Args:
       placement: Where they are to be.
@@ -111,13 +112,16 @@ def open_pool(placement: Placement, most_runs: int) -> Iterator[Pool]:
         return
     processes = min(size(placement), most_runs)
     others = set(multiprocessing.active_children())
-    with concurrent.futures.ProcessPoolExecutor(
-        processes,
-        # A process that was forked from one with threads may hang.
-        multiprocessing.get_context("spawn"),
-        _begin,
-        (placement.plugins, max(1, system.processors() // processes)),
-    ) as executor:
+    with (
+        _terminated(),
+        concurrent.futures.ProcessPoolExecutor(
+            processes,
+            # A process that was forked from one with threads may hang.
+            multiprocessing.get_context("spawn"),
+            _begin,
+            (placement.plugins, max(1, system.processors() // processes)),
+        ) as executor,
+    ):
         try:
             yield Pool(executor, processes)
         except BrokenProcessPool as error:  # Which has ended the others as well.
@@ -126,6 +130,25 @@ def open_pool(placement: Placement, most_runs: int) -> Iterator[Pool]:
             executor.shutdown(wait=False, cancel_futures=True)
             _interrupt(set(multiprocessing.active_children()) - others)
             raise
+
+
+@contextlib.contextmanager
+def _terminated() -> Iterator[None]:
+    """A context in which SIGTERM raises, so that this process ends in good order."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        # The status that a shell reports for a program ended by the signal.
+        raise SystemExit(128 + number)
+
+    on_main = threading.current_thread() is threading.main_thread()
+    if not on_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _killed(processes: int) -> UserError:

@@ -31,7 +31,7 @@ def test_they_end_with_the_program_that_began_them(sent):
     program = subprocess.Popen(
         [sys.executable, "-c", PROGRAM],
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
         # A shell has programs in the background ignore Ctrl-C.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
@@ -39,11 +39,16 @@ def test_they_end_with_the_program_that_began_them(sent):
     try:
         pid = int(program.stdout.readline())
         program.send_signal(sent)
-        program.wait(PATIENCE)
+        status = program.wait(PATIENCE)
         wait_until(lambda: not is_running(pid), f"process {pid} ends")
+        if sent == signal.SIGTERM:
+            assert status == 143
+            # It has ended in good order, and has left nothing behind.
+            assert "leaked" not in program.stderr.read()
     finally:
         program.kill()
         program.stdout.close()
+        program.stderr.close()
         program.wait()
 
 
