@@ -14,7 +14,7 @@ from typing import Any
 
 from tff_drift import checks
 
-_BOOLEANS = {
+BOOLEANS = {
     "true": True,
     "t": True,
     "1": True,
@@ -42,9 +42,9 @@ class ValueType:
 
 
 def _read_boolean(text: str) -> bool:
-    if text.lower() not in _BOOLEANS:
+    if text.lower() not in BOOLEANS:
         raise ValueError(text)
-    return _BOOLEANS[text.lower()]
+    return BOOLEANS[text.lower()]
 
 
 def _read_number_or_auto(text: str) -> float | str:

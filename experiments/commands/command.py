@@ -41,12 +41,11 @@ class Command:
         words = [str(each["metavar"]) for each in self.arguments.values()]
         words += ["[--flag=value ...]"] if flags else []
         result = parser.Parser(
+            self.arguments,
             prog=f"tff-drift {self.name}",
             usage=" ".join(["%(prog)s", *words]),
             description=self.description,
             epilog=parser.CLOSING if flags else None,
         )
-        for name, options in self.arguments.items():
-            result.add_argument(name, **options)
         result.add_flags(flags, every)
         return result

@@ -189,7 +189,7 @@ def with_protocol(given: Flags, algorithm: str) -> dict[str, Any]:
     values = declarations.values(known, {**flags, **given})
     without = validate.ignored(values, algorithm)
     kept = {name: flags[name] for name in flags if name in has and name not in without}
-    return {**kept, **given}
+    return validate.below(kept, given)
 
 
 def of_task(protocol: str, task: str) -> dict[str, Any]:

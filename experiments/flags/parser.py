@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -13,6 +14,7 @@ from experiments.flags.flag import LIST, Flag
 from tff_drift import value_types
 
 _FILE_FLAG = "--flagfile="
+_SWITCH = "flag"
 # What the values of some flags are called.
 _NOUNS = {"task": "task", "algorithm": "algorithm", "algorithms": "algorithm"}
 HELP_ALL = "--help-all"
@@ -27,7 +29,15 @@ are set by --name and --noname. --flagfile=FILE reads flags from a file, one per
 class Parser(argparse.ArgumentParser):
     """A parser whose mistakes are `UserError`s that name what was meant."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(
+        self, arguments: Mapping[str, Mapping[str, Any]] | None = None, **options: Any
+    ) -> None:
+        """Initializes the parser.
+
+        Args:
+          arguments: The options of `add_argument` for what is no flag, by name.
+          **options: Those of `argparse.ArgumentParser`.
+        """
         super().__init__(
             allow_abbrev=False,
             argument_default=argparse.SUPPRESS,  # What is not given is left out.
@@ -37,6 +47,10 @@ class Parser(argparse.ArgumentParser):
             **options,
         )
         self._names: list[str] = []
+        self._switches: set[str] = set()
+        self._arguments = arguments or {}
+        for name, of_argument in self._arguments.items():
+            self.add_argument(name, **of_argument)
 
     def error(self, message: str) -> NoReturn:
         """Raises a `UserError`; called by argparse."""
@@ -54,6 +68,8 @@ class Parser(argparse.ArgumentParser):
           every: Whether help shows all of them, even if they are many.
         """
         self._names = [f"--{name}" for name in flags]
+        switches = (each for each in flags.values() if each.value_type == _SWITCH)
+        self._switches = {f"--{each.name}" for each in switches}
         shown = flags
         if len(flags) > _ALL_SHOWN and not every:
             shown = {name: flag for name, flag in flags.items() if flag.is_first}
@@ -78,13 +94,25 @@ class Parser(argparse.ArgumentParser):
         Raises:
           UserError: If a flag or one of its values is unknown or out of range.
         """
-        known, rest = self.parse_known_args(_with_files(words))
+        words = _with_files(words)
+        if self._arguments:
+            words = self._with_bare_switches(words)
+        known, rest = self.parse_known_intermixed_args(words)
         for word in rest:
             if not word.startswith("--"):
                 self.error(f"unexpected argument {word!r}: flags are --name=value")
             otherwise = f"See {self.prog} --help."
             raise errors.unknown("flag", word.split("=")[0], self._names, otherwise)
         return vars(known)
+
+    def _with_bare_switches(self, words: Sequence[str]) -> list[str]:
+        """Returns words in which no switch takes a name after it for its value."""
+        return [
+            f"{word}=true"
+            if word in self._switches and after.lower() not in value_types.BOOLEANS
+            else word
+            for word, after in itertools.pairwise([*words, ""])
+        ]
 
 
 def plugins(words: Sequence[str]) -> tuple[str, ...]:
@@ -126,7 +154,7 @@ def _add(group: argparse._ActionsContainer, flag: Flag, **changed: Any) -> None:
     if flag.default is not None:
         text += f" [{value_types.show(flag.default)}]"
     options: dict[str, Any] = {"metavar": "VALUE"}
-    if flag.value_type == "flag":
+    if flag.value_type == _SWITCH:
         options = {"metavar": "true|false", "nargs": "?", "const": True}
         off, hidden = f"--no{flag.name}", argparse.SUPPRESS
         group.add_argument(off, dest=flag.name, action="store_false", help=hidden)

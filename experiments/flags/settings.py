@@ -110,7 +110,7 @@ def resolve_comparison(given: Mapping[str, Any]) -> list[RunSettings]:
     validate.check(shared, values["algorithms"])
     found = tuned_settings.of(values["settings"], values["algorithms"])
     flags = {
-        algorithm: _with_protocol({**found[algorithm], **shared}, algorithm)
+        algorithm: _with_protocol(validate.below(found[algorithm], shared), algorithm)
         for algorithm in values["algorithms"]
     }
     runs = [

@@ -93,7 +93,39 @@ def with_found(given: Mapping[str, Any]) -> dict[str, Any]:
     said = _read(paths[0])
     start = {name: said[name] for name in ("task", "algorithm")}
     name = given.get("algorithm", said["algorithm"])
-    return {**start, **of(paths, [name])[name], **given}
+    return validate.below({**start, **of(paths, [name])[name]}, given)
+
+
+def for_task(paths: Sequence[str] | None, task: str) -> list[str]:
+    """Returns those of some files that are for a task.
+
+    Args:
+      paths: The files.
+      task: The task.
+
+    Raises:
+      UserError: If a file cannot be read.
+    """
+    return [path for path in paths or () if _read(path)["task"] == task]
+
+
+def check_tasks(paths: Sequence[str] | None, tasks: Sequence[str]) -> None:
+    """Raises unless each file is for one of some tasks.
+
+    Args:
+      paths: The files.
+      tasks: The tasks that are to run.
+
+    Raises:
+      UserError: If a file cannot be read, or is for another task.
+    """
+    for path in paths or ():
+        task = _read(path)["task"]
+        if task not in tasks:
+            raise UserError(
+                f"--settings: {path!r} is for task {task}, not for "
+                f"{' or '.join(sorted(set(tasks)))}."
+            )
 
 
 def _read(path: str) -> dict[str, Any]:

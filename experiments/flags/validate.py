@@ -28,6 +28,23 @@ _IN_PLACE_OF = {
 }
 
 
+def below(lower: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the flags that are given, and others where these leave room for them.
+
+    Args:
+      lower: The other flags: those of a paper's protocol, or of a file.
+      given: The values of the flags that are given, by name.
+    """
+    replaced = {
+        other
+        for name, others in _IN_PLACE_OF.items()
+        if given.get(name) is not None
+        for other in others
+    }
+    left = {name: value for name, value in lower.items() if name not in replaced}
+    return {**left, **given}
+
+
 def ignored(values: Mapping[str, Any], algorithm: str) -> dict[str, str]:
     """Returns the common flags that mean nothing for a run, each with the reason.
 

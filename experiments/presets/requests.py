@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.flags import declarations, errors, placement
+from experiments.flags import declarations, errors, placement, tuned_settings
 from experiments.flags.errors import UserError
 from experiments.flags.flag import PRESET
 from experiments.flags.placement import ON_THIS_MACHINE, Placement
@@ -59,7 +59,8 @@ def request(name: str, given: Mapping[str, Any]) -> Request:
       The request, checked.
 
     Raises:
-      UserError: If there is no such preset, or it has no such part.
+      UserError: If there is no such preset, it has no such part, or a file of
+        settings is for no task of its parts.
     """
     if name not in PRESETS:
         raise errors.unknown("preset", name, tuple(PRESETS))
@@ -76,6 +77,8 @@ def request(name: str, given: Mapping[str, Any]) -> Request:
     place, given = placement.take(given)
     if values["verify"] and place.on_ray:
         raise UserError("--verify trains in this process: leave out --execution=ray.")
+    tasks = [preset.study(scale, part).flags["task"] for part in wanted]
+    tuned_settings.check_tasks(given.get("settings"), tasks)
     return Request(
         preset=preset,
         scale=scale,

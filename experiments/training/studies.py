@@ -104,7 +104,9 @@ def flags_of(request: Request, study: Study, variant: Variant) -> dict[str, Any]
       UserError: If a file of settings does not fit the variants.
     """
     circumstances = dict(request.circumstances)
-    paths = circumstances.pop("settings", ())
+    # What was found on one task says nothing of the parts on others.
+    found = circumstances.pop("settings", ())
+    paths = tuned_settings.for_task(found, study.flags["task"])
     named = {each.algorithm: None for each in study.variants}
     return {
         **study.flags,

@@ -87,6 +87,17 @@ def test_what_is_given_wins_over_the_protocol():
     assert run["client_epochs"] == 1
 
 
+@pytest.mark.parametrize("what", ["meta", "share"])
+def test_a_file_takes_the_place_of_what_the_paper_draws(what):
+    words = (
+        *("--protocol=uga", "--task=emnist_digits", f"--algorithm=fed_{what}"),
+        f"--{what}_file=mine.npz",
+    )
+    assert resolve(*words).configuration[f"{what}_file"].endswith("mine.npz")
+    with pytest.raises(errors.UserError, match=f"--{what}_fraction has no meaning"):
+        resolve(*words, f"--{what}_fraction=0.1")
+
+
 def test_a_comparison_takes_each_method_as_the_paper_has_it():
     runs = settings.resolve_comparison(
         {

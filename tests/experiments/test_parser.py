@@ -161,3 +161,27 @@ def test_an_option_whose_name_is_taken_gets_a_prefix(monkeypatch):
     assert flags["task_tau"].options == {"other": option}
     assert flags["task_tau"].value_type == "positive"
     assert flags["tau"].of == "algorithm"
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        (("--verify", "uga_table"), {"name": "uga_table", "verify": True}),
+        (("uga_table", "--verify"), {"name": "uga_table", "verify": True}),
+        (("--verify", "False", "uga_table"), {"name": "uga_table", "verify": False}),
+        (("--seeds=2", "uga_table", "--verify"), {"seeds": (2,), "verify": True}),
+    ],
+)
+def test_a_switch_leaves_the_name_after_it_alone(words, given):
+    assert given.items() <= parse("preset", *words).items()
+
+
+def test_names_may_stand_on_both_sides_of_flags():
+    given = parse("analyze", "one", "--last=3", "two")
+    assert given == {"folders": ["one", "two"], "last": 3}
+
+
+def test_a_value_that_no_switch_has_is_refused_where_there_are_no_names():
+    message = "--tensorboard must be true or false, found 'yes'"
+    with pytest.raises(errors.UserError, match=message):
+        parse("train", "--tensorboard", "yes")

@@ -55,6 +55,21 @@ PARTS = [
 ]
 
 
+def test_what_was_found_on_one_task_is_for_its_parts_alone(request_for):
+    found = pathlib.Path(__file__).with_name("best.json")
+    asked = request_for(f"--settings={found}")
+    rates = {
+        study.part: studies.flags_of(asked, study, variant).get("client_learning_rate")
+        for study in asked.studies
+        for variant in study.variants
+        if variant.algorithm == "fed_avg"
+    }
+    of_digits = {part for part, rate in rates.items() if rate == 0.7}
+    assert of_digits == {"digits_low", "digits_full"}
+    with pytest.raises(errors.UserError, match="task digits, not for shakespeare_ch"):
+        request_for(f"--settings={found}", "--parts=shakespeare_low")
+
+
 @pytest.mark.parametrize(
     ("preset", "scale", "study"),
     PARTS,
