@@ -194,13 +194,18 @@ def _of_point(runs: Sequence[RunSettings], given_up: GivenUp) -> pd.DataFrame:
 
 def _figures(run: RunSettings, metric: str) -> dict[str, float]:
     """Returns the means of a run's last evaluations, NaN if one of them is."""
-    read = analysis.read(run.folder)
     figures = {}
-    for name in (metric, "loss"):
-        rows = analysis.measured(read, f"test_{name}")
-        # Round 0 is the initial model, the same at every point.
-        values = rows[rows["round"] > 0][f"test_{name}"]
-        figures[name] = values.tail(_EVALUATIONS).mean(skipna=False)
+    try:
+        read = analysis.read(run.folder)
+        for name in (metric, "loss"):
+            rows = analysis.measured(read, f"test_{name}")
+            # Round 0 is the initial model, the same at every point.
+            values = rows[rows["round"] > 0][f"test_{name}"]
+            figures[name] = values.tail(_EVALUATIONS).mean(skipna=False)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{error} Remove {str(run.folder)!r}: the same sweep trains it again."
+        ) from error
     return figures
 
 

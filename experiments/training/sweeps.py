@@ -49,9 +49,16 @@ def run(sweep: Sweep, opened: pool.Pool | None = None) -> list[Mapping[str, Any]
     """
     from experiments.training import search
 
-    with as_user_errors(OSError):
-        search.mend(sweep.folder / search.JOURNAL_FILE)
-        points = search.Search(sweep)
+    journal = sweep.folder / search.JOURNAL_FILE
+    try:
+        with as_user_errors(OSError):
+            search.mend(journal)
+            points = search.Search(sweep)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{str(journal)!r} is damaged. Remove it: what has been trained is told "
+            "anew."
+        ) from error
     with contextlib.ExitStack() as stack:
         if opened is None:
             opened = stack.enter_context(
@@ -227,7 +234,8 @@ def _train(run: RunSettings, trial: Any, start: int) -> str:
     from experiments.reports import results
     from experiments.training import runs
 
-    num_clients = len(load_held_out(run).train)
+    with as_user_errors(OSError, TypeError, ValueError):
+        num_clients = len(load_held_out(run).train)
     cohort = min(run.configuration["clients_per_round"], num_clients)
     changed = {"clients_per_round": cohort, "held_out_fraction": HELD_OUT_FRACTION}
     run = dataclasses.replace(run, configuration={**run.configuration, **changed})
