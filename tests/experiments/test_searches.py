@@ -213,6 +213,33 @@ def test_data_that_cannot_be_had_is_the_users_mistake(tmp_path, words, message):
         training.train(sweep.runs(next(sweep.grid())))
 
 
+def test_cohorts_to_try_are_of_clients_that_are_left(tmp_path, monkeypatch):
+    words = ("--task=quadratic", "--rounds=1", f"--output_dir={tmp_path / 'out'}")
+    trained = []
+    monkeypatch.setattr(training, "_train", lambda run, *rest: trained.append(run))
+    (tmp_path / "out").mkdir()
+    # Of ten clients two are held out, of twenty four.
+    for axes in (
+        ["clients_per_round=8,9"],
+        ["clients_per_round=lin:1:9:9", "client_learning_rate=0.1,0.2"],
+        ["clients_per_round=8,9", "num_clients=20,10"],
+    ):
+        sweep = programs.sweep(*axes, *words)
+        with pytest.raises(
+            errors.UserError, match=r"--clients_per_round is 9, but .* only 8 clients"
+        ):
+            training.run(sweep, InThisProcess())
+    assert not trained
+    for axes in (
+        ["clients_per_round=4,8"],
+        ["clients_per_round=8,16", "num_clients=20,30"],
+    ):
+        for run in training.largest_cohorts(programs.sweep(*axes, *words)):
+            training.check_cohort(run)
+    sweep = programs.sweep("client_learning_rate=0.1,0.2", *words)
+    assert training.largest_cohorts(sweep) == []
+
+
 @pytest.mark.conformance
 def test_tpe_with_pruning_from_words_to_its_files(run_command, tmp_path):
     folder = tmp_path / "out"
