@@ -257,7 +257,7 @@ def last_mean(
       runs: The runs.
       columns: The columns.
       last: The number of rounds at the end; those count in which the column was
-        measured.
+        measured. Round 0, the initial model, counts only where it is all there is.
 
     Returns:
       A row per run and a column per column. NaN where a value is NaN, so that what
@@ -272,6 +272,8 @@ def last_mean(
         # A callback may have stopped a run before its last round.
         end = rows["run"].map(runs.rounds.groupby("run")["round"].max())
         rows = rows[rows["round"] > end - last]
+        trained = rows["round"].groupby(rows["run"]).transform("max") > 0
+        rows = rows[(rows["round"] > 0) | ~trained]
         found[column] = rows.groupby("run")[column].agg(
             lambda one: one.mean(skipna=False)
         )

@@ -36,11 +36,12 @@ What was not tuned runs at FedAvg's client rate.
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from experiments.flags.errors import UserError
-from tff_drift import from_source
+from tff_drift import from_source, value_types
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,18 +251,23 @@ def rates(task: str, algorithm: str) -> Rates:
     return of_task.get(algorithm, Rates(fed_avg.client, server))
 
 
-def check_tuned(task: str, algorithm: str, server_rate: float | None) -> None:
+def check_tuned(
+    task: str, algorithm: str, server_rate: float | None, data: Mapping[str, Any]
+) -> None:
     """Raises a `UserError` if a run has no server rate: given, or tuned by anybody.
 
     Args:
       task: The task's name.
       algorithm: The algorithm's name.
       server_rate: The run's server rate, `None` without.
+      data: The flags that are given to have the task and the algorithm, by name.
     """
     if server_rate is None:
+        flags = {"task": task, "algorithm": algorithm, **data}
+        words = [f"--{name}={value_types.show(each)}" for name, each in flags.items()]
         raise UserError(
             f"--server_learning_rate must be given for {algorithm} on {task}, where "
             "nobody has tuned it. To find it on held-out clients: tff-drift sweep "
-            f"server_learning_rate=log:0.001:1:4 --task={task} "
-            f"--algorithm={algorithm}, then --settings with the best.json it writes."
+            f"server_learning_rate=log:0.001:1:4 {shlex.join(words)}, then --settings "
+            "with the best.json it writes."
         )

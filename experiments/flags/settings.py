@@ -26,6 +26,8 @@ from tff_drift import from_source
 from tff_drift.value_types import Option
 
 _Section = TypeVar("_Section")
+# Where data and code come from.
+_HAD = ("cache_dir", "plugin")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -158,7 +160,8 @@ def _run(given: Mapping[str, Any], label: str = "") -> RunSettings:
     ignored = validate.ignored({**values, **configuration}, algorithm)
     if "server_learning_rate" not in ignored:
         rate = configuration["server_learning_rate"]
-        published_rates.check_tuned(task, algorithm, rate)
+        data = {name: given[name] for name in (*options[TASK], *_HAD) if name in given}
+        published_rates.check_tuned(task, algorithm, rate, data)
     for name in ignored:
         if name in configuration:
             # A full gradient over several epochs is the same gradient.

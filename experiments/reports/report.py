@@ -70,6 +70,23 @@ def write_requested(request: PageRequest, presets: Mapping[str, str]) -> None:
 def _write(
     request: PageRequest, presets: Mapping[str, str]
 ) -> tuple[list[str], page.Page]:
+    _check_files(request)
     made = page_sections.build(request, presets)
     tables.make_output_folder(request.analysis)
     return page.write(made, request.analysis.output_dir, request.name), made
+
+
+def _check_files(request: PageRequest) -> None:
+    """Raises a `ValueError` if the page would replace a file that is no page's.
+
+    A page is two files: of a table, or of notes, there is the one only.
+    """
+    place = request.analysis.output_dir / request.name
+    paths = [place.with_name(f"{place.name}{end}") for end in (".html", ".md")]
+    there = [path for path in paths if path.exists()]
+    if len(there) == 1:
+        raise ValueError(
+            f"--name must be that of a page, or new, found {request.name!r}: "
+            f"'{there[0]}', which is of no page, would be replaced. Give another "
+            "--name or --output_dir."
+        )

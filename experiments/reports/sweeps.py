@@ -11,7 +11,7 @@ import pandas as pd
 
 import tasks
 from experiments import analysis
-from experiments.analysis import style
+from experiments.analysis import folders, style
 from experiments.flags import declarations, sweeps, tuned_settings
 from experiments.flags.errors import UserError
 from experiments.flags.flag import CIRCUMSTANCES, TRAIN
@@ -105,9 +105,10 @@ def write(
         for row in table.to_dict(orient="records")
     ]
     headers = [*headers, metric, "loss", "diverged", "given up"]
-    text = f"{_describe(sweep)}\n\n{texts.markdown_table(headers, cells)}"
+    about = f"{_describe(sweep)}{_smaller_cohorts(sweep, points, given_up)}"
+    text = f"{about}\n\n{texts.markdown_table(headers, cells)}"
     writing.write_text(sweep.folder / f"{TABLE}.md", text)
-    print(_describe(sweep))
+    print(about)
     texts.print_table(headers, cells)
     sizes = [len(axis.values) for axis in sweep.axes]
     is_grid = sweep.sampler == sweeps.GRID and len(sizes) == 2 and min(sizes) > 1
@@ -194,13 +195,18 @@ def _of_point(runs: Sequence[RunSettings], given_up: GivenUp) -> pd.DataFrame:
 
 def _figures(run: RunSettings, metric: str) -> dict[str, float]:
     """Returns the means of a run's last evaluations, NaN if one of them is."""
-    read = analysis.read(run.folder)
     figures = {}
-    for name in (metric, "loss"):
-        rows = analysis.measured(read, f"test_{name}")
-        # Round 0 is the initial model, the same at every point.
-        values = rows[rows["round"] > 0][f"test_{name}"]
-        figures[name] = values.tail(_EVALUATIONS).mean(skipna=False)
+    try:
+        read = analysis.read(run.folder)
+        for name in (metric, "loss"):
+            rows = analysis.measured(read, f"test_{name}")
+            # Round 0 is the initial model, the same at every point.
+            values = rows[rows["round"] > 0][f"test_{name}"]
+            figures[name] = values.tail(_EVALUATIONS).mean(skipna=False)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{error} Remove {str(run.folder)!r}: the same sweep trains it again."
+        ) from error
     return figures
 
 
@@ -220,6 +226,27 @@ def _describe(sweep: Sweep) -> str:
     swept = [axis.flag.name for axis in sweep.axes]
     who = [run.task] if "algorithm" in swept else [run.algorithm, "on", run.task]
     return f"{' '.join(who)}, clients held out, {len(sweep.seeds)} seed(s)"
+
+
+def _smaller_cohorts(
+    sweep: Sweep, points: Sequence[Mapping[str, Any]], given_up: GivenUp
+) -> str:
+    """Returns what to say where fewer clients were left to train than asked for."""
+    name, asked, taken = "clients_per_round", [], []
+    for runs in map(sweep.runs, points):
+        if given_up(runs):
+            continue
+        cohort = runs[0].configuration[name]
+        trained = next(folders.runs_below(runs[0].folder)).settings[name]
+        if trained < cohort:
+            asked.append(cohort)
+            taken.append(trained)
+    if not asked:
+        return ""
+    return (
+        f", cohorts of {texts.distinct(taken)} rather than {texts.distinct(asked)}: no "
+        "more clients are left to train"
+    )
 
 
 def _show(value: Any) -> str:

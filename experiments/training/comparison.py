@@ -87,7 +87,7 @@ def train_alone(run: RunSettings) -> str:
     return ""
 
 
-def check_folder(folder: pathlib.Path, runs: Sequence[RunSettings] = ()) -> None:
+def check_folder(folder: pathlib.Path, runs: Sequence[RunSettings]) -> None:
     """Creates the folder of a comparison and checks that it may be used.
 
     Args:
@@ -95,7 +95,8 @@ def check_folder(folder: pathlib.Path, runs: Sequence[RunSettings] = ()) -> None
       runs: Its runs, whose folders are in it.
 
     Raises:
-      UserError: If it cannot be written, or holds something else.
+      UserError: If it cannot be written, or holds something else or a comparison on
+        another task.
     """
     try:
         files.make_folder(folder)
@@ -107,7 +108,14 @@ def check_folder(folder: pathlib.Path, runs: Sequence[RunSettings] = ()) -> None
             f"output_dir {str(folder)!r} cannot be written: {error}. Choose a folder "
             "that can be created and written."
         ) from error
-    if _is_comparison(folder / run_directory.CONFIGURATION_FILE):
+    held = _tasks_of(folder / run_directory.CONFIGURATION_FILE)
+    if held is not None:
+        if others := held - {run.task for run in runs}:
+            raise UserError(
+                f"output_dir {str(folder)!r} holds a comparison on "
+                f"{', '.join(sorted(others))}, whose files one on {runs[0].task} would "
+                "replace. Choose an empty or a new folder."
+            )
         return
     # Of runs that were refused empty folders are left.
     within = (each for each in folder.rglob("*") if not each.is_dir())
@@ -119,8 +127,12 @@ def check_folder(folder: pathlib.Path, runs: Sequence[RunSettings] = ()) -> None
         )
 
 
-def _is_comparison(path: pathlib.Path) -> bool:
+def _tasks_of(path: pathlib.Path) -> set[str] | None:
+    """Returns the tasks of the comparison that a file describes, `None` if of none."""
     try:
-        return files.read_json(path)["format"] == comparison.FORMAT
+        content = files.read_json(path)
+        if content["format"] != comparison.FORMAT:
+            return None
+        return {run["task"] for run in content.get("runs", ())}
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pathlib
 import tempfile
 from typing import Any
 
@@ -17,9 +16,12 @@ from experiments.flags.settings import RunSettings
 from experiments.reports import writing
 from experiments.training import contexts, processes, race, runs
 from tff_drift import files, simulation
+from tff_drift.simulation.records.configuration import differences, to_json
 
 _JSON, _TABLE, _FIGURE = "diagnosis.json", "diagnosis.csv", "diagnosis.png"
 _FORMAT = "tff_drift diagnosis"
+# Of settings that differ so many are named.
+_MOST = 3
 
 
 def run(wanted: Request) -> simulation.Diagnosis:
@@ -35,13 +37,12 @@ def run(wanted: Request) -> simulation.Diagnosis:
       KeyboardInterrupt: On Ctrl-C; what a race has finished is kept.
       UserError: If data is missing, or a setting or the folder cannot be used.
     """
-    settings, folder = wanted.run, wanted.folder
-    _check_folder(folder)
-    report = measure(settings, wanted.rounds, wanted.max_clients)
-    _write(folder, settings, report)
+    _check_folder(wanted)
+    report = measure(wanted.run, wanted.rounds, wanted.max_clients)
+    _write(wanted, report)
     if wanted.race is not None:
         report.race = race.run(wanted.race, ("fed_avg", *report.methods))
-        _write(folder, settings, report)
+        _write(wanted, report)
     return report
 
 
@@ -78,7 +79,8 @@ def measure(
         )
 
 
-def _check_folder(folder: pathlib.Path) -> None:
+def _check_folder(wanted: Request) -> None:
+    folder = wanted.folder
     try:
         files.make_folder(folder)
         tempfile.TemporaryFile(dir=folder).close()
@@ -88,30 +90,50 @@ def _check_folder(folder: pathlib.Path) -> None:
             f"output_dir {str(folder)!r} cannot be written: {error}. Choose a folder "
             "that can be created and written."
         ) from error
-    if names and _JSON not in names:
+    if not names:
+        return
+    try:
+        content = files.read_json(folder / _JSON)
+        before = {name: content[name] for name in _asked(wanted)}
+    except (OSError, KeyError, TypeError, ValueError):
         raise UserError(
             f"output_dir {str(folder)!r} holds files, but no diagnosis of tff-drift: "
             f"{', '.join(names[:3])}. Choose an empty or a new folder."
+        ) from None
+    now = to_json("configuration", _asked(wanted))
+    if others := differences(before, now):
+        told = "; ".join(each.removeprefix("configuration.") for each in others[:_MOST])
+        raise UserError(
+            f"output_dir {str(folder)!r} holds another diagnosis: {told}. Ask for the "
+            "same, or choose another output_dir."
         )
 
 
-def _write(
-    folder: pathlib.Path, settings: RunSettings, report: simulation.Diagnosis
-) -> None:
+def _asked(wanted: Request) -> dict[str, Any]:
+    """Returns what a diagnosis depends on, as the JSON file has it."""
+    return {
+        "configuration": dict(wanted.run.configuration),
+        "rounds_before": wanted.rounds,
+        "max_clients": wanted.max_clients,
+    }
+
+
+def _write(wanted: Request, report: simulation.Diagnosis) -> None:
+    folder = wanted.folder
     with as_user_errors(OSError):
         table = report.to_frame()
         writing.write_table(folder / _TABLE, table)
-        writing.write_json(folder / _JSON, _content(settings, report))
+        writing.write_json(folder / _JSON, _content(wanted, report))
         figure = Figure(figsize=(7.4, 5.6), dpi=150, layout="constrained")
         style.save(report.plot(figure), folder / _FIGURE)
 
 
-def _content(settings: RunSettings, report: simulation.Diagnosis) -> dict[str, Any]:
+def _content(wanted: Request, report: simulation.Diagnosis) -> dict[str, Any]:
     """Returns what the JSON file says."""
     rows = report.to_frame().to_dict(orient="records")
     content = {
         "format": _FORMAT,
-        "configuration": dict(settings.configuration),
+        **_asked(wanted),
         "clients": report.clients,
         "measured_clients": len(report.sizes),
         "finding": report.finding,

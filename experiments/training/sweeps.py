@@ -11,6 +11,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
+import itertools
 import math
 import pathlib
 import sys
@@ -21,6 +22,7 @@ from typing import Any
 
 from experiments.flags import sweeps
 from experiments.flags.errors import UserError, as_user_errors
+from experiments.flags.flag import TASK
 from experiments.flags.settings import RunSettings
 from experiments.flags.sweeps import Sweep
 from experiments.reports import sweeps as report
@@ -49,9 +51,16 @@ def run(sweep: Sweep, opened: pool.Pool | None = None) -> list[Mapping[str, Any]
     """
     from experiments.training import search
 
-    with as_user_errors(OSError):
-        search.mend(sweep.folder / search.JOURNAL_FILE)
-        points = search.Search(sweep)
+    journal = sweep.folder / search.JOURNAL_FILE
+    try:
+        with as_user_errors(OSError):
+            search.mend(journal)
+            points = search.Search(sweep)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{str(journal)!r} is damaged. Remove it: what has been trained is told "
+            "anew."
+        ) from error
     with contextlib.ExitStack() as stack:
         if opened is None:
             opened = stack.enter_context(
@@ -85,6 +94,9 @@ class _Training:
         runs = [run for point in known for run in self._sweep.runs(point)]
         done = sum(map(is_done, runs))
         print(f"{self._total} runs, {done} done before", file=sys.stderr)
+        if done < self._total:
+            for run in largest_cohorts(self._sweep):
+                self._executor.submit(check_cohort, run).result()
         for asked in [*self._lost(), *self._search.unfinished()]:
             self._begin(asked)
         while True:
@@ -195,6 +207,47 @@ def is_done(run: RunSettings) -> bool:
     return isinstance(summary, dict) and summary.get("rounds") == run.rounds
 
 
+def largest_cohorts(sweep: Sweep) -> list[RunSettings]:
+    """Returns the run with the largest cohort on each data that is tried.
+
+    Args:
+      sweep: The sweep; if it tries no cohorts there is none.
+    """
+    if "clients_per_round" not in (axis.flag.name for axis in sweep.axes):
+        return []
+    found: dict[Any, RunSettings] = {}
+    for point in itertools.islice(sweep.corners(), sweeps.MAX_POINTS):
+        run = sweep.runs(point)[0]
+        data = tuple(run.options[TASK].items())
+        found[data] = max(found.get(data, run), run, key=_cohort)
+    return list(found.values())
+
+
+def _cohort(run: RunSettings) -> int:
+    return run.configuration["clients_per_round"]
+
+
+def check_cohort(run: RunSettings) -> None:
+    """Raises a `UserError` if a run's cohort is of more clients than are left to train.
+
+    Args:
+      run: The run.
+    """
+    num_clients = _num_clients(run)
+    if _cohort(run) > num_clients:
+        raise UserError(
+            f"--clients_per_round is {_cohort(run)}, but of task {run.task} only "
+            f"{num_clients} clients are left to train, beside those held out. Try at "
+            f"most {num_clients}."
+        )
+
+
+def _num_clients(run: RunSettings) -> int:
+    """Returns how many clients are left to train."""
+    with as_user_errors(OSError, TypeError, ValueError):
+        return len(load_held_out(run).train)
+
+
 def train(point: Sequence[RunSettings], reporter: Any = None) -> list[str]:
     """Trains the runs of a point one after another, in a process of their own.
 
@@ -227,8 +280,7 @@ def _train(run: RunSettings, trial: Any, start: int) -> str:
     from experiments.reports import results
     from experiments.training import runs
 
-    num_clients = len(load_held_out(run).train)
-    cohort = min(run.configuration["clients_per_round"], num_clients)
+    cohort = min(_cohort(run), _num_clients(run))
     changed = {"clients_per_round": cohort, "held_out_fraction": HELD_OUT_FRACTION}
     run = dataclasses.replace(run, configuration={**run.configuration, **changed})
     watch = _watch(run.folder, trial, results.headline_of(run.task), start)

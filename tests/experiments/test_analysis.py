@@ -113,6 +113,18 @@ def test_mean_of_the_last_rounds(runs):
     )
 
 
+def test_the_initial_model_is_among_the_last_rounds_only_where_it_is_alone(tmp_path):
+    made_up_runs.write(tmp_path / "a", [0.1, 0.5, 0.8])
+    made_up_runs.write(tmp_path / "b", [0.1, 0.5, 0.8], seed=2)
+    frame = pd.read_csv(tmp_path / "b" / "metrics.csv")
+    frame.loc[[1, 2], [name for name in frame if name.startswith("test_")]] = NAN
+    frame.to_csv(tmp_path / "b" / "metrics.csv", index=False)
+    columns = ["test_accuracy", "train_accuracy"]
+    found = analysis.last_mean(analysis.read(tmp_path), columns, last=100)
+    assert by_name(found["test_accuracy"]) == pytest.approx({"a": 0.65, "b": 0.1})
+    assert by_name(found["train_accuracy"]) == pytest.approx({"a": 0.75, "b": 0.75})
+
+
 def test_means_and_deviations_over_seeds(runs):
     columns = ["test_accuracy", "test_accuracy_client_p5"]
     values = analysis.last_mean(runs, columns)

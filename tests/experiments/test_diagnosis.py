@@ -8,7 +8,7 @@ import pytest
 
 from experiments import main
 from experiments.flags import diagnoses, errors
-from experiments.training import race
+from experiments.training import diagnosis, race
 from tests.experiments import programs
 
 SMALL = ("--task=digits", "--num_clients=8", "--clients_per_round=4", "--max_clients=4")
@@ -90,6 +90,27 @@ def test_a_folder_with_something_else_is_refused(tmp_path, capsys):
     (tmp_path / "thesis.tex").touch()
     assert main.run(["diagnose", *SMALL, f"--output_dir={tmp_path}"]) == 2
     assert "holds files, but no diagnosis of tff-drift" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--task=quadratic"], 'another diagnosis: task was "digits"'),
+        (["--client_epochs=3"], ": client_epochs was 1 and is now 3. Ask for the same"),
+        (["--rounds_before=3"], "rounds_before was 2 and is now 3"),
+        (["--max_clients=5"], "max_clients was 4 and is now 5"),
+    ],
+)
+def test_a_diagnosis_is_replaced_by_the_same_alone(tmp_path, words, message):
+    folder = f"--output_dir={tmp_path}"
+    wanted = request(*SMALL, folder)
+    (tmp_path / "diagnosis.json").write_text(json.dumps(diagnosis._asked(wanted)))
+    diagnosis._check_folder(wanted)
+    diagnosis._check_folder(request(*SMALL, folder, "--race", "--race_points=2"))
+    given = {word.partition("=")[0]: word for word in (*SMALL, *words)}
+    with pytest.raises(errors.UserError) as caught:
+        diagnosis._check_folder(request(*given.values(), folder))
+    assert message in str(caught.value)
 
 
 def test_places_tell_ties_from_gaps():

@@ -321,6 +321,18 @@ def test_a_comparison_into_the_folder_of_a_run(refuse, tmp_path):
     assert "holds files, but no comparison of tff-drift: config.json" in message
 
 
+def test_a_comparison_into_the_folder_of_one_on_another_task(refuse, tmp_path):
+    folder = tmp_path / "comparison"
+    folder.mkdir()
+    config = {"format": "tff_drift comparison", "runs": [{"task": "quadratic"}]}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "table.md").write_text("theirs")
+    message = refuse("compare", folder=folder)
+    assert "holds a comparison on quadratic, whose files one on digits would" in message
+    assert json.loads((folder / "config.json").read_text()) == config
+    assert (folder / "table.md").read_text() == "theirs"
+
+
 def test_one_bad_run_stops_a_comparison_before_it_trains(refuse, tmp_path):
     folder = tmp_path / "out" / "fed_adam" / "seed_2"
     folder.mkdir(parents=True)

@@ -7,6 +7,7 @@ import shlex
 import pytest
 
 from experiments.flags import declarations, errors, paper_settings, settings
+from tests.experiments import programs
 from tests.experiments.programs import resolve
 
 
@@ -134,3 +135,20 @@ def test_what_no_paper_has_is_refused_with_the_remedy(words, message):
         resolve(*words.split())
     assert message in str(caught.value)
     resolve("--task=cifar10", "--algorithm=fed_adam", "--server_learning_rate=0.01")
+
+
+def test_the_search_for_a_rate_that_nobody_tuned_has_the_data_of_the_run():
+    with pytest.raises(errors.UserError) as caught:
+        resolve(
+            "--task=own_data", "--algorithm=fed_adam", "--data=my data.csv",
+            "--label=diagnosis", "--seed=3", "--output_dir=out",
+        )  # fmt: skip
+    told = str(caught.value).partition(": tff-drift sweep ")[2].partition(", then ")[0]
+    sweep = programs.sweep(*shlex.split(told))
+    assert sweep.fixed == {
+        "task": "own_data",
+        "algorithm": "fed_adam",
+        "data": "my data.csv",
+        "label": "diagnosis",
+    }
+    assert [axis.values for axis in sweep.axes] == [(0.001, 0.01, 0.1, 1.0)]

@@ -366,6 +366,20 @@ def test_mistakes(run_command, tmp_path, words, message):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_table_is_not_replaced_by_a_page(run_command, tmp_path):
+    study = comparison(tmp_path / "study")
+    (study / "table.md").write_text("theirs")
+    words = ("report", study, f"--output_dir={study}")
+    outcome = run_command(*words, "--name=table")
+    assert outcome.status == 2
+    assert outcome.stderr.count("\n") == 1
+    assert "--name must be that of a page, or new, found 'table'" in outcome.stderr
+    assert (study / "table.md").read_text() == "theirs"
+    assert not (study / "table.html").exists()
+    for _ in range(2):
+        assert run_command(*words, "--name=digits").status == 0
+
+
 def test_the_committed_results_have_a_page(run_command, tmp_path):
     folder = programs.ROOT / "experiments" / "results" / "demo"
     outcome = run_command(

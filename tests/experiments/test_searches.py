@@ -194,6 +194,52 @@ def test_a_search_needs_clients_to_hold_out(tmp_path):
         training.load_held_out(run)
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--task=own_data", "--data=FOLDER/absent.csv"], "data: there is no file"),
+        (
+            ["--task=own_data", "--data=FOLDER/own.csv", "--label=diagnosis"],
+            "has no column 'diagnosis'",
+        ),
+        (["--task=emnist_character", "--cache_dir=FOLDER"], "which does not exist"),
+    ],
+)
+def test_data_that_cannot_be_had_is_the_users_mistake(tmp_path, words, message):
+    (tmp_path / "own.csv").write_text("client,x,label\na,1,0\nb,2,1\n")
+    words = [word.replace("FOLDER", str(tmp_path)) for word in words]
+    sweep = programs.sweep("client_learning_rate=0.1", *words, "--rounds=1")
+    with pytest.raises(errors.UserError, match=message):
+        training.train(sweep.runs(next(sweep.grid())))
+
+
+def test_cohorts_to_try_are_of_clients_that_are_left(tmp_path, monkeypatch):
+    words = ("--task=quadratic", "--rounds=1", f"--output_dir={tmp_path / 'out'}")
+    trained = []
+    monkeypatch.setattr(training, "_train", lambda run, *rest: trained.append(run))
+    (tmp_path / "out").mkdir()
+    # Of ten clients two are held out, of twenty four.
+    for axes in (
+        ["clients_per_round=8,9"],
+        ["clients_per_round=lin:1:9:9", "client_learning_rate=0.1,0.2"],
+        ["clients_per_round=8,9", "num_clients=20,10"],
+    ):
+        sweep = programs.sweep(*axes, *words)
+        with pytest.raises(
+            errors.UserError, match=r"--clients_per_round is 9, but .* only 8 clients"
+        ):
+            training.run(sweep, InThisProcess())
+    assert not trained
+    for axes in (
+        ["clients_per_round=4,8"],
+        ["clients_per_round=8,16", "num_clients=20,30"],
+    ):
+        for run in training.largest_cohorts(programs.sweep(*axes, *words)):
+            training.check_cohort(run)
+    sweep = programs.sweep("client_learning_rate=0.1,0.2", *words)
+    assert training.largest_cohorts(sweep) == []
+
+
 @pytest.mark.conformance
 def test_tpe_with_pruning_from_words_to_its_files(run_command, tmp_path):
     folder = tmp_path / "out"
@@ -245,6 +291,22 @@ def test_a_journal_is_that_of_the_runs_beside_it(sweep):
         match=r"0.9 of tau=10, .* come to 0.55: .* another search",
     ):
         training_of()._lost()
+
+
+def test_a_finished_run_that_was_damaged_is_named(sweep):
+    training.run(sweep, types.SimpleNamespace(executor=None, size=1))
+    path = sweep.runs({"tau": 1.0})[1].folder / "metrics.csv"
+    path.write_text("no table")
+    with pytest.raises(errors.UserError, match=r"metrics.csv' is damaged.* Remove '"):
+        training.run(sweep, types.SimpleNamespace(executor=None, size=1))
+
+
+@pytest.mark.parametrize("line", ["no JSON", "{}", "3"])
+def test_a_damaged_journal_is_named(sweep, line):
+    path = sweep.folder / JOURNAL_FILE
+    path.write_text(f"{line}\n{line}\n")
+    with pytest.raises(errors.UserError, match=r"optuna.log' is damaged. Remove it"):
+        training.run(sweep, types.SimpleNamespace(executor=None, size=1))
 
 
 @pytest.mark.parametrize(

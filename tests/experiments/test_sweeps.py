@@ -332,6 +332,26 @@ def test_what_counts_as_diverged(loss, row, expected):
     assert training.divergence(loss, 2.0, row) == expected
 
 
+def test_cohorts_of_fewer_clients_than_asked_for_are_told(tmp_path, capsys):
+    for asked, told in (
+        (10, ", cohorts of 4 rather than 10: no more clients"),
+        (4, ""),
+    ):
+        folder = tmp_path / str(asked)
+        sweep = programs.sweep(
+            "tau=0.1,1", "--algorithm=fed_adam", "--rounds=1",
+            f"--clients_per_round={asked}", f"--output_dir={folder}",
+        )  # fmt: skip
+        for point in sweep.grid():
+            made_up_runs.write(sweep.runs(point)[0].folder, [0.1, 0.2])
+        write(sweep, lambda runs: "")
+        first, *_ = (folder / "points.md").read_text().splitlines()
+        start = "fed_adam on digits, clients held out, 1 seed(s)"
+        assert first.startswith(start + told)
+        assert told or first == start
+        assert first in capsys.readouterr().out
+
+
 @pytest.mark.conformance
 def test_a_sweep_from_words_to_its_files(run_command, tmp_path):
     folder = tmp_path / "out"
