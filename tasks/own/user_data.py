@@ -203,7 +203,7 @@ def from_folder(
         read = functools.partial(_read_file, paths, label, layout)
         of_part = Found(read, functools.partial(_file_field, paths, label))
         for owner, path in paths.items():
-            of_part.add(owner, user_files.read_file(path, label, layout, written)[1])
+            of_part.add(owner, user_files.read_file(path, label, layout, written))
         found.append(of_part)
     return user_tasks.task_of_found(
         folder.name, found, target, num_classes, split, training
@@ -317,7 +317,9 @@ def from_sqlite(
         parts.Part(reader.client_ids(split_name), functools.partial(load, split_name))
         for split_name in splits
     ]
-    return user_tasks.build_task(path.stem, split_parts, predicted, training)
+    return user_tasks.build_task(
+        path.stem, split_parts, predicted, training, reader.source_sha256()
+    )
 
 
 def _sqlite_target(

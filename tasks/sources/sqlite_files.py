@@ -220,6 +220,7 @@ class SqliteExamples:
             have other features.
         """
         self._path = path
+        self._split_names = tuple(split_names)
         self._element_spec = dict(element_spec)
         self._num_classes = dict(num_classes or {})
         self._index: row_index.RowIndex | None = None
@@ -247,6 +248,13 @@ class SqliteExamples:
             if self._index is None:
                 self._index = row_index.RowIndex(self._path)
             return self._index
+
+    def source_sha256(self) -> str | None:
+        """Returns a hash of the splits' contents; `None` if there are no checksums."""
+        if not self._has_checksums:
+            return None
+        with sqlite_access.reading(self._path) as connection:
+            return sqlite_checksums.sha256(connection, self._split_names)
 
     def client_ids(self, split_name: str) -> list[str]:
         """Returns the ids of a split's clients, sorted.
