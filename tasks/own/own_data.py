@@ -38,6 +38,16 @@ _ENDINGS = {
     _JSON: (_JSON_ENDING,),
     _SQLITE: (".sqlite", ".db"),
 }
+# The data that an option is for; others are for all. A file of SQLite has its own
+# examples to test on, and images the names of their classes.
+_KINDS_OF = {
+    "client_column": (_TABLE,),
+    "label": (_TABLE, _FOLDER, _SQLITE),
+    "num_classes": (_TABLE, _FOLDER, _JSON, _SQLITE),
+    "test_fraction": (_TABLE, _FOLDER, _JSON, _IMAGES),
+    "time_column": (_TABLE,),
+    "window": (_TABLE,),
+}
 
 
 def build(
@@ -88,12 +98,7 @@ def load(seed: int, options: Mapping[str, Any], target: str | None) -> definitio
     }
     split = {"test_fraction": options["test_fraction"]}
     kind = _kind(path, target)
-    for name in ("time_column", "window"):
-        if options[name] is not None and kind != _TABLE:
-            raise ValueError(
-                f"{name} is for a table of all clients, but data is "
-                f"{checks.shown(str(path))}. Give one, or leave --{name} out."
-            )
+    _check_options(kind, path, options)
     if kind == _JSON:
         return user_json.from_json(path, **split, **training)
     if kind == _IMAGES:
@@ -146,6 +151,17 @@ def _kind(path: pathlib.Path, target: str | None) -> str:
     )
 
 
+def _check_options(kind: str, path: pathlib.Path, options: Mapping[str, Any]) -> None:
+    """Raises if an option is given that has no meaning for a kind of data."""
+    for option in shared.OWN_DATA:
+        name, kinds = option.name, _KINDS_OF.get(option.name, (kind,))
+        if kind not in kinds and options.get(name, option.default) != option.default:
+            raise ValueError(
+                f"{name} is for {' or '.join(kinds)}, but data is {kind}, "
+                f"{checks.shown(str(path))}. Leave --{name} out."
+            )
+
+
 def _read_class_weight(text: str | None) -> dict[str, float] | None:
     """Returns the weights of classes that are written as `sick:20,well:1`."""
     if text is None:
@@ -153,9 +169,11 @@ def _read_class_weight(text: str | None) -> dict[str, float] | None:
     try:
         pairs = [pair.rsplit(":", 1) for pair in text.split(",")]
         weights = {name.strip(): float(weight) for name, weight in pairs}
+        if len(weights) < len(pairs):
+            raise ValueError("a class has two weights")
     except ValueError as error:
         raise ValueError(
-            "class_weight must be classes with their weights, such as "
+            "class_weight must be classes, each once, with their weights, such as "
             f"--class_weight=0:1,1:20, found {checks.shown(text)}."
         ) from error
     return weights

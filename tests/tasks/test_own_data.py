@@ -95,3 +95,51 @@ def test_a_folder_of_hidden_entries_alone_has_no_clients(tmp_path):
         add_file(tmp_path, name)
     with pytest.raises(FileNotFoundError, match="has no files of clients"):
         tasks.load("own_data", data=str(tmp_path))
+
+
+WRITERS = {
+    "a folder with a file per client": write_clients,
+    "JSON": write_leaf,
+    "a folder of images": write_images,
+    "a SQLite file": write_sqlite,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        *((each, {"client_column": "who"}) for each in WRITERS),
+        *((each, {"time_column": "day"}) for each in WRITERS),
+        *((each, {"window": 2}) for each in WRITERS),
+        ("JSON", {"label": "sick"}),
+        ("a folder of images", {"label": "sick"}),
+        ("a folder of images", {"num_classes": 2}),
+        ("a SQLite file", {"num_classes": 2, "test_fraction": 0.5}),
+    ],
+)
+def test_an_option_without_meaning_is_refused_by_its_flag(tmp_path, kind, options):
+    WRITERS[kind](tmp_path)
+    path = tmp_path / "c.sqlite" if kind == "a SQLite file" else tmp_path
+    flag = list(options)[-1]
+    message = rf"^{flag} is for .*, but data is {kind}, '.*'\. Leave --{flag} out\.$"
+    with pytest.raises(ValueError, match=message):
+        tasks.load("own_data", data=str(path), **options)
+
+
+def test_options_with_meaning_are_taken(tmp_path):
+    for number, write in enumerate((write_clients, write_leaf, write_images)):
+        folder = tmp_path / str(number)
+        write(folder)
+        options = {"test_fraction": 0.5}
+        if write is not write_images:
+            options["num_classes"] = 3
+        assert len(tasks.load("own_data", data=str(folder), **options).train) == 2
+    write_sqlite(tmp_path)
+    path = str(tmp_path / "c.sqlite")
+    assert len(tasks.load("own_data", data=path, num_classes=2).train) == 1
+
+
+def test_options_of_numbers_are_refused_too(tmp_path):
+    write_leaf(tmp_path)
+    with pytest.raises(ValueError, match=r"^label is for .*, but data is JSON, "):
+        tasks.load("own_numbers", data=str(tmp_path), label="sick")
