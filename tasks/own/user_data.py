@@ -28,6 +28,12 @@ from tff_drift import checks
 if TYPE_CHECKING:
     import pandas as pd
 
+_WRITE_OR_NAME = (
+    "Write clients to train and to test on as splits 'train' and 'test' by "
+    "tasks.write_sqlite, or name the splits that there are by train_split and "
+    "test_split."
+)
+
 
 @user_tasks.suggest_names
 def from_frame(
@@ -291,8 +297,8 @@ def from_sqlite(
             f"There is no file {checks.shortened(path)}. tasks.write_sqlite writes one "
             "of your data."
         )
+    sqlite_files.check_file(path, splits, _WRITE_OR_NAME)
     if element_spec is None:
-        sqlite_files.check_file(path, splits)
         element_spec = sqlite_files.infer_element_spec(path)
     names = _feature_names(path, label, element_spec)
     predicted = _sqlite_target(path, element_spec[label].dtype, target, num_classes)

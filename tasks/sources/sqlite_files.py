@@ -99,12 +99,17 @@ def _download(path: pathlib.Path, load_data: Callable[[str], Any]) -> None:
         shutil.rmtree(folder)
 
 
-def check_file(path: pathlib.Path, split_names: Sequence[str]) -> None:
+def check_file(
+    path: pathlib.Path,
+    split_names: Sequence[str],
+    remedy: str = "It is another data set: put TFF's file in its place.",
+) -> None:
     """Raises unless `path` is a whole SQLite file of TFF's format with the splits.
 
     Args:
       path: The file.
       split_names: The splits that it must have clients of.
+      remedy: What to do about one of another format or with other splits.
 
     Raises:
       DataError: If it is not.
@@ -119,16 +124,15 @@ def check_file(path: pathlib.Path, split_names: Sequence[str]) -> None:
                 lack = f"no column {sorted(columns - found)} in" if found else "no"
                 raise example_checks.DataError(
                     f"{path} is a SQLite file with {lack} table {checks.shown(table)}: "
-                    "it is not one of TFF's federated data sets. Put TFF's file in "
-                    "its place."
+                    f"it is not one of TFF's federated data sets. {remedy}"
                 )
         query = "SELECT DISTINCT split_name FROM client_metadata"
         splits = sorted(str(row[0]) for row in connection.execute(query))
     missing = [name for name in split_names if name not in splits]
     if missing:
         raise example_checks.DataError(
-            f"{path} has no clients of the splits {missing}; its splits are {splits}: "
-            "it is another data set. Put TFF's file in its place."
+            f"{path} has no clients of the splits {checks.shown(missing)}; its splits "
+            f"are {checks.shown(splits)}. {remedy}"
         )
 
 
