@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from experiments.reports.summary import describe
 from experiments.training import (
     cohorts,
     contexts,
+    data_identity,
     one_run,
     participants,
     processes,
@@ -148,10 +150,15 @@ class Runs:
         participants.check_trackers(self.settings[0].circumstances["track"])
         with as_user_errors(*_BAD_INPUT):
             contexts.set_execution_context(self.settings[0].section(Execution))
+            data = {}
             for run in self.settings:
-                _check_cohort(run.section(Cohorts), run.algorithm, self._load(run))
+                task = self._load(run)
+                _check_cohort(run.section(Cohorts), run.algorithm, task)
+                # Unlike a path's own method, it takes any path.
+                if os.path.exists(run.folder / run_directory.CHECKPOINT_FILE):
+                    data[run] = data_identity.data_arguments(run, task)
             for run in self.settings:
-                _check_folder(run)
+                _check_folder(run, data.get(run, {}))
                 finished = read_finished(run)
                 if finished is not None:
                     self._finished[run] = finished
@@ -307,7 +314,7 @@ def _check_cohort(settings: Cohorts, algorithm: str, task: tasks.Task) -> None:
         )
 
 
-def _check_folder(settings: RunSettings) -> None:
+def _check_folder(settings: RunSettings, data: Mapping[str, Any]) -> None:
     """Creates the folder of a run and checks that the run may use it.
 
     `tff_drift.simulation.run_training` checks it when it begins. A comparison wants to
@@ -315,17 +322,19 @@ def _check_folder(settings: RunSettings) -> None:
 
     Args:
       settings: The run.
+      data: What says of which data it is, in the structure of a training's arguments.
 
     Raises:
       CheckpointError: If the checkpoint is damaged.
       MetricsFileError: If the metrics are damaged.
       OutputDirError: If the folder cannot be written, is in use, or holds other
-        files or another run.
+        files, another run, or one of other data.
       UserError: If the run has more rounds than asked for.
     """
     with contextlib.closing(run_directory.RunDirectory(settings.folder)) as found:
         if found.saved_rounds is not None:
             found.identify(settings.configuration)
+            found.check_data(data)
         completed = found.saved_rounds or 0
     if completed > settings.rounds:
         raise UserError(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import pathlib
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from experiments.flags.errors import UserError
+from tff_drift import module_source
 from tff_drift.simulation import callbacks
 
 _WANTED = (
@@ -26,7 +29,7 @@ def load(words: Sequence[str]) -> list[Callable[[], callbacks.Callback]]:
         to be called without arguments.
 
     Raises:
-      UserError: If there is no such module or name, or it makes no callback.
+      UserError: If there is no such module or name, or it fails, or makes no callback.
     """
     if words and "" not in sys.path:
         sys.path.insert(0, "")
@@ -41,6 +44,13 @@ def _factory(word: str) -> Callable[[], callbacks.Callback]:
         made_by = getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError) as error:
         raise UserError(f"--callbacks={word}: {error}. Give {_WANTED}.") from error
+    except SystemExit as end:
+        raise UserError(
+            f"--callbacks={word}: the module ends the program when it is imported "
+            f"(exit status {end.code!r}). Take that out of it."
+        ) from end
+    except Exception as error:
+        raise UserError(f"--callbacks={word}: {_mistake(error)}") from error
 
     def build() -> callbacks.Callback:
         made = _call(word, made_by)
@@ -63,3 +73,17 @@ def _call(word: str, made_by: Any) -> Any:
             f"--callbacks={word}: {error}. It is called without arguments: name a "
             "function that passes them."
         ) from error
+    except Exception as error:
+        raise UserError(f"--callbacks={word}: {_mistake(error)}") from error
+
+
+def _mistake(error: Exception) -> str:
+    """Returns an error of the user's own code on one line, with its place."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return module_source.mistake(error, pathlib.Path(error.filename))
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    passed = (__file__, importlib.__file__)
+    users = (
+        each for each in files if each not in passed and not each.startswith("<frozen")
+    )
+    return module_source.mistake(error, pathlib.Path(next(users, files[-1])))

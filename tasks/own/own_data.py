@@ -8,6 +8,7 @@ task with another. Of numbers there is the task `own_numbers`.
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -26,9 +27,27 @@ from tasks.registry import TaskDefinition
 from tasks.sources import example_checks
 from tff_drift import checks
 
-_TABLES = (".csv", ".csv.gz", ".parquet")
-_SQLITE = (".sqlite", ".db")
-_JSON = ".json"
+_TABLE = "a table of all clients"
+_FOLDER = "a folder with a file per client"
+_JSON = "JSON"
+_IMAGES = "a folder of images"
+_SQLITE = "a SQLite file"
+_JSON_ENDING = ".json"
+_ENDINGS = {
+    _TABLE: (".csv", ".csv.gz", ".parquet"),
+    _JSON: (_JSON_ENDING,),
+    _SQLITE: (".sqlite", ".db"),
+}
+# The data that an option is for; others are for all. A file of SQLite has its own
+# examples to test on, and images the names of their classes.
+_KINDS_OF = {
+    "client_column": (_TABLE,),
+    "label": (_TABLE, _FOLDER, _SQLITE),
+    "num_classes": (_TABLE, _FOLDER, _JSON, _SQLITE),
+    "test_fraction": (_TABLE, _FOLDER, _JSON, _IMAGES),
+    "time_column": (_TABLE,),
+    "window": (_TABLE,),
+}
 
 
 def build(
@@ -78,39 +97,69 @@ def load(seed: int, options: Mapping[str, Any], target: str | None) -> definitio
         **{name: options[name] for name in names if name in options},
     }
     split = {"test_fraction": options["test_fraction"]}
-    is_table = path.name.endswith(_TABLES) and not path.is_dir()
-    for name in ("time_column", "window"):
-        if options[name] is not None and not is_table:
-            raise ValueError(
-                f"{name} is for a table of all clients, but data is "
-                f"{checks.shown(str(path))}. Give one, or leave --{name} out."
-            )
-    if path.name.endswith(_JSON) or _holds(path, f"*{_JSON}"):
+    kind = _kind(path, target)
+    _check_options(kind, path, options)
+    if kind == _JSON:
         return user_json.from_json(path, **split, **training)
-    if path.is_dir():
-        if target != targets.NUMBER and _holds(path, "[!.]*/*/"):
-            del training["target"], training["num_classes"]
-            return user_images.from_image_folder(path, **split, **training)
+    if kind == _IMAGES:
+        del training["target"], training["num_classes"]
+        return user_images.from_image_folder(path, **split, **training)
+    if kind == _FOLDER:
         return user_data.from_folder(path, label=options["label"], **split, **training)
-    if is_table:
+    if kind == _TABLE:
         return _from_table(path, options, {**split, **training})
-    if path.name.endswith(_SQLITE):
-        if target != targets.NUMBER and options["num_classes"] is None:
-            raise ValueError(
-                "num_classes must be given for a SQLite file, found None. "
-                "Give --num_classes=N."
-            )
-        return user_data.from_sqlite(path, label=options["label"], **training)
+    if target != targets.NUMBER and options["num_classes"] is None:
+        raise ValueError(
+            "num_classes must be given for a SQLite file, found None. "
+            "Give --num_classes=N."
+        )
+    return user_data.from_sqlite(path, label=options["label"], **training)
+
+
+def _kind(path: pathlib.Path, target: str | None) -> str:
+    """Returns what kind of data a folder or a file is, in words.
+
+    Args:
+      path: The folder or the file.
+      target: What is predicted. Images are no data for numbers.
+
+    Raises:
+      DataError: If a client has two files.
+      FileNotFoundError: If there is no such folder or file.
+      ValueError: If the file is of no kind that is read.
+    """
+    if path.is_dir():
+        # These first: pictures and notes may lie beside clients' files.
+        if any(map(user_files.files_in, _places(path))):
+            return _FOLDER
+        if _holds(path, f"*{_JSON_ENDING}"):
+            return _JSON
+        is_images = target != targets.NUMBER and _holds(path, "*/*/")
+        return _IMAGES if is_images else _FOLDER
+    for kind, endings in _ENDINGS.items():
+        if path.name.endswith(endings):
+            return kind
     if not path.exists():
         raise FileNotFoundError(
             f"data: there is no file or folder {checks.shown(str(path))}. Give another "
             "by --data=FOLDER or --data=FILE."
         )
+    known = ", ".join(itertools.chain(*_ENDINGS.values()))
     raise ValueError(
-        f"data must be a folder, or a file that ends in "
-        f"{', '.join((*_TABLES, _JSON, *_SQLITE))}, found {checks.shown(str(path))}. "
-        "Give --data=FOLDER or --data=FILE."
+        f"data must be a folder, or a file that ends in {known}, found "
+        f"{checks.shown(str(path))}. Give --data=FOLDER or --data=FILE."
     )
+
+
+def _check_options(kind: str, path: pathlib.Path, options: Mapping[str, Any]) -> None:
+    """Raises if an option is given that has no meaning for a kind of data."""
+    for option in shared.OWN_DATA:
+        name, kinds = option.name, _KINDS_OF.get(option.name, (kind,))
+        if kind not in kinds and options.get(name, option.default) != option.default:
+            raise ValueError(
+                f"{name} is for {' or '.join(kinds)}, but data is {kind}, "
+                f"{checks.shown(str(path))}. Leave --{name} out."
+            )
 
 
 def _read_class_weight(text: str | None) -> dict[str, float] | None:
@@ -118,18 +167,30 @@ def _read_class_weight(text: str | None) -> dict[str, float] | None:
     if text is None:
         return None
     try:
-        weights = dict(pair.rsplit(":", 1) for pair in text.split(","))
-        return {name.strip(): float(weight) for name, weight in weights.items()}
+        pairs = [pair.rsplit(":", 1) for pair in text.split(",")]
+        weights = {name.strip(): float(weight) for name, weight in pairs}
+        if len(weights) < len(pairs):
+            raise ValueError("a class has two weights")
     except ValueError as error:
         raise ValueError(
-            "class_weight must be classes with their weights, such as "
+            "class_weight must be classes, each once, with their weights, such as "
             f"--class_weight=0:1,1:20, found {checks.shown(text)}."
         ) from error
+    return weights
 
 
 def _holds(path: pathlib.Path, pattern: str) -> bool:
-    """Whether a folder, or its part to train on, has files or folders of a kind."""
-    return any(True for each in (path, path / "train") for _ in each.glob(pattern))
+    """Whether a folder has files or folders of a pattern, none of them hidden."""
+    return any(
+        not any(name.startswith(".") for name in found.relative_to(folder).parts)
+        for folder in _places(path)
+        for found in folder.glob(pattern)
+    )
+
+
+def _places(path: pathlib.Path) -> tuple[pathlib.Path, ...]:
+    """Returns where a folder has its clients to train on."""
+    return path, path / "train"
 
 
 def _from_table(

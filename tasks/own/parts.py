@@ -16,6 +16,7 @@ from tasks import seeds
 from tasks.own import class_numbers, targets
 from tasks.sources import example_checks
 from tff_drift import checks
+from tff_drift.simulation.data import examples_digest
 
 Examples = tuple[np.ndarray, np.ndarray]
 
@@ -36,21 +37,25 @@ class Found:
       field: Returns where a client's labels stand, for messages: file, client, field.
       labels: Each client's distinct labels.
       sizes: Each client's number of examples.
+      sha256: A hash of the clients and of all their examples.
     """
 
     load: Callable[[str], Examples]
     field: Callable[[str], str]
     labels: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     sizes: dict[str, int] = dataclasses.field(default_factory=dict)
+    sha256: str = ""
 
-    def add(self, owner: str, labels: np.ndarray) -> None:
-        """Adds a client, given its labels.
+    def add(self, owner: str, examples: Examples) -> None:
+        """Adds a client, given its features and its labels.
 
         Raises:
           DataError: If labels cannot be compared.
         """
+        _, labels = examples
         self.labels[owner] = class_numbers.distinct(labels, self.field(owner))
         self.sizes[owner] = len(labels)
+        self.sha256 = examples_digest.chained(self.sha256, owner, examples)
 
     @classmethod
     def in_ram(
@@ -58,8 +63,8 @@ class Found:
     ) -> Found:
         """Returns clients whose examples are in RAM."""
         found = cls(clients.__getitem__, field)
-        for owner, (_, labels) in clients.items():
-            found.add(owner, labels)
+        for owner, examples in clients.items():
+            found.add(owner, examples)
         return found
 
 

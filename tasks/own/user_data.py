@@ -28,6 +28,12 @@ from tff_drift import checks
 if TYPE_CHECKING:
     import pandas as pd
 
+_WRITE_OR_NAME = (
+    "Write clients to train and to test on as splits 'train' and 'test' by "
+    "tasks.write_sqlite, or name the splits that there are by train_split and "
+    "test_split."
+)
+
 
 @user_tasks.suggest_names
 def from_frame(
@@ -203,7 +209,7 @@ def from_folder(
         read = functools.partial(_read_file, paths, label, layout)
         of_part = Found(read, functools.partial(_file_field, paths, label))
         for owner, path in paths.items():
-            of_part.add(owner, user_files.read_file(path, label, layout, written)[1])
+            of_part.add(owner, user_files.read_file(path, label, layout, written))
         found.append(of_part)
     return user_tasks.task_of_found(
         folder.name, found, target, num_classes, split, training
@@ -291,8 +297,8 @@ def from_sqlite(
             f"There is no file {checks.shortened(path)}. tasks.write_sqlite writes one "
             "of your data."
         )
+    sqlite_files.check_file(path, splits, _WRITE_OR_NAME)
     if element_spec is None:
-        sqlite_files.check_file(path, splits)
         element_spec = sqlite_files.infer_element_spec(path)
     names = _feature_names(path, label, element_spec)
     predicted = _sqlite_target(path, element_spec[label].dtype, target, num_classes)
@@ -317,7 +323,9 @@ def from_sqlite(
         parts.Part(reader.client_ids(split_name), functools.partial(load, split_name))
         for split_name in splits
     ]
-    return user_tasks.build_task(path.stem, split_parts, predicted, training)
+    return user_tasks.build_task(
+        path.stem, split_parts, predicted, training, reader.source_sha256()
+    )
 
 
 def _sqlite_target(

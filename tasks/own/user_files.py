@@ -61,7 +61,7 @@ def find_files(folder: pathlib.Path) -> dict[str, dict[str, pathlib.Path]]:
       DataError: If a client has two files; and as in `in_parts`.
       FileNotFoundError: As in `in_parts`.
     """
-    return in_parts(folder, _files_in, "'ann.csv' or 'ann.npz'")
+    return in_parts(folder, files_in, "'ann.csv' or 'ann.npz'")
 
 
 def in_parts(
@@ -118,7 +118,15 @@ def _name(item: tuple[str, Any]) -> str:
     return place.name if isinstance(place, pathlib.Path) else client
 
 
-def _files_in(place: pathlib.Path) -> dict[str, pathlib.Path]:
+def files_in(place: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Returns the files of clients in a folder, by client; none if there is no folder.
+
+    Args:
+      place: The folder.
+
+    Raises:
+      DataError: If a client has two files.
+    """
     paths: dict[str, pathlib.Path] = {}
     for path in sorted(place.iterdir()) if place.is_dir() else ():
         client = _client(path)

@@ -89,7 +89,7 @@ def from_image_folder(
         read = functools.partial(_read, clients, wanted, shape, first)
         of_part = Found(read, functools.partial(_field, clients))
         for owner in clients:
-            of_part.add(owner, read(owner)[1])
+            of_part.add(owner, read(owner))
         found.append(of_part)
     return user_tasks.task_of_found(
         folder.name, found, "class", None, split, training, _to_unit_range

@@ -76,8 +76,10 @@ def from_json(
     split = parts.Split(test_fraction, seed)
     path = pathlib.Path(path)
     found = []
+    shape: tuple[int, ...] | None = None
     for of_part in _files(path):
-        clients, places = read_clients(of_part)
+        clients, places = read_clients(of_part, shape)
+        shape = next(iter(clients.values()))[0].shape[1:]
         found.append(Found.in_ram(clients, functools.partial(_field, places)))
     return user_tasks.task_of_found(
         path.stem, found, target, num_classes, split, training
@@ -106,12 +108,14 @@ def _files(path: pathlib.Path) -> list[list[pathlib.Path]]:
 
 
 def read_clients(
-    paths: Sequence[pathlib.Path],
+    paths: Sequence[pathlib.Path], expected: tuple[int, ...] | None = None
 ) -> tuple[dict[str, Examples], dict[str, pathlib.Path]]:
     """Returns clients' features and labels as they are, and whose file is which.
 
     Args:
       paths: The files.
+      expected: The shape of an example's features, if clients were read before; else
+        it is that of the first one.
 
     Raises:
       DataError: If a file or a user is not as it should be.
@@ -129,7 +133,7 @@ def read_clients(
             clients[owner] = _examples(user, where)
             places[owner] = path
             shape = clients[owner][0].shape[1:]
-            expected = next(iter(clients.values()))[0].shape[1:]
+            expected = shape if expected is None else expected
             if shape != expected:
                 raise example_checks.DataError(
                     f"{where}, field 'x': found examples of shape {shape}, but "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from tasks.models import last_activation, nets
 from tasks.own import parts, targets
 from tff_drift import checks, signatures
 from tff_drift.simulation import ClientDatasets
+from tff_drift.simulation.data.example_store import OfSource
 from tff_drift.simulation.data.examples import Transform
 
 # Of a model of Keras 2 (`tf.keras`) or, where it is there, of Keras 3 (`keras`).
@@ -156,7 +158,10 @@ def task_of_found(
     num_examples = sum(sum(of_part.sizes.values()) for of_part in found)
     predicted = targets.find_target(target, num_classes, labels, num_examples)
     split_parts = parts.parted(found, predicted, split)
-    return build_task(name, split_parts, predicted, training, transform)
+    source = hashlib.sha256(" ".join(each.sha256 for each in found).encode())
+    return build_task(
+        name, split_parts, predicted, training, source.hexdigest(), transform
+    )
 
 
 def build_task(
@@ -164,6 +169,7 @@ def build_task(
     split_parts: Sequence[parts.Part],
     target: targets.Target,
     training: Training,
+    source_sha256: str | None,
     transform: Transform | None = None,
 ) -> definitions.Task:
     """Returns a task.
@@ -173,6 +179,8 @@ def build_task(
       split_parts: The clients to train and those to test on.
       target: What is predicted.
       training: How to train.
+      source_sha256: A hash of the data as a whole, by which a run that is resumed knows
+        it again; `None` if there is none.
       transform: What turns examples into those that models take; see
         `ClientDatasets`.
 
@@ -185,7 +193,12 @@ def build_task(
         the classes.
     """
     target = target.weighted(training.class_weight)
-    train_part, test_part = split_parts
+    train_part, test_part = (
+        part
+        if source_sha256 is None
+        else part._replace(load=OfSource(part.load, source_sha256))
+        for part in split_parts
+    )
     batching: dict[str, Any] = {
         "batch_size": training.batch_size,
         "epochs": training.epochs,

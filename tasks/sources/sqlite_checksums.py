@@ -7,10 +7,11 @@ official files lack it.
 
 from __future__ import annotations
 
+import hashlib
 import pathlib
 import sqlite3
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tasks.sources import example_checks
 
@@ -65,6 +66,26 @@ def check_counts(connection: sqlite3.Connection, path: pathlib.Path) -> bool:
             f"{_DAMAGED}"
         )
     return True
+
+
+def sha256(connection: sqlite3.Connection, split_names: Sequence[str]) -> str:
+    """Returns a hash of splits' clients and of their checksums.
+
+    Args:
+      connection: The open file, which has checksums.
+      split_names: The splits.
+    """
+    digest = hashlib.sha256()
+    for split_name in split_names:
+        rows = connection.execute(
+            "SELECT client_id, crc32 FROM client_checksums WHERE split_name = ? "
+            "ORDER BY client_id",
+            (split_name,),
+        )
+        for row in rows:
+            digest.update(repr(row).encode())
+        digest.update(split_name.encode())
+    return digest.hexdigest()
 
 
 def check(

@@ -99,12 +99,17 @@ def _download(path: pathlib.Path, load_data: Callable[[str], Any]) -> None:
         shutil.rmtree(folder)
 
 
-def check_file(path: pathlib.Path, split_names: Sequence[str]) -> None:
+def check_file(
+    path: pathlib.Path,
+    split_names: Sequence[str],
+    remedy: str = "It is another data set: put TFF's file in its place.",
+) -> None:
     """Raises unless `path` is a whole SQLite file of TFF's format with the splits.
 
     Args:
       path: The file.
       split_names: The splits that it must have clients of.
+      remedy: What to do about one of another format or with other splits.
 
     Raises:
       DataError: If it is not.
@@ -119,16 +124,15 @@ def check_file(path: pathlib.Path, split_names: Sequence[str]) -> None:
                 lack = f"no column {sorted(columns - found)} in" if found else "no"
                 raise example_checks.DataError(
                     f"{path} is a SQLite file with {lack} table {checks.shown(table)}: "
-                    "it is not one of TFF's federated data sets. Put TFF's file in "
-                    "its place."
+                    f"it is not one of TFF's federated data sets. {remedy}"
                 )
         query = "SELECT DISTINCT split_name FROM client_metadata"
         splits = sorted(str(row[0]) for row in connection.execute(query))
     missing = [name for name in split_names if name not in splits]
     if missing:
         raise example_checks.DataError(
-            f"{path} has no clients of the splits {missing}; its splits are {splits}: "
-            "it is another data set. Put TFF's file in its place."
+            f"{path} has no clients of the splits {checks.shown(missing)}; its splits "
+            f"are {checks.shown(splits)}. {remedy}"
         )
 
 
@@ -220,6 +224,7 @@ class SqliteExamples:
             have other features.
         """
         self._path = path
+        self._split_names = tuple(split_names)
         self._element_spec = dict(element_spec)
         self._num_classes = dict(num_classes or {})
         self._index: row_index.RowIndex | None = None
@@ -247,6 +252,13 @@ class SqliteExamples:
             if self._index is None:
                 self._index = row_index.RowIndex(self._path)
             return self._index
+
+    def source_sha256(self) -> str | None:
+        """Returns a hash of the splits' contents; `None` if there are no checksums."""
+        if not self._has_checksums:
+            return None
+        with sqlite_access.reading(self._path) as connection:
+            return sqlite_checksums.sha256(connection, self._split_names)
 
     def client_ids(self, split_name: str) -> list[str]:
         """Returns the ids of a split's clients, sorted.

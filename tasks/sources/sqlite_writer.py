@@ -52,19 +52,23 @@ def write_sqlite(
 
     For instance:
 
-        def read_clients():
-            for folder in pathlib.Path("records").iterdir():
-                yield folder.name, {"x": np.load(folder / "x.npy"), "label": ...}
+        def read_clients(part):
+            for folder in pathlib.Path("records", part).iterdir():
+                x, y = np.load(folder / "x.npy"), np.load(folder / "y.npy")
+                yield folder.name, {"x": x, "label": y}
 
-        tasks.write_sqlite("records.sqlite", {"train": read_clients()})
+        splits = {part: read_clients(part) for part in ("train", "test")}
+        tasks.write_sqlite("records.sqlite", splits)
+        task = tasks.from_sqlite("records.sqlite", num_classes=10)
 
     Args:
       path: The file to write. It appears when it is complete.
-      splits: The clients of each split by the split's name, such as "train". A
-        client is its id and its examples: by the features' names, arrays with one
-        row per example. Integers are stored as 64-bit integers, floats as 32-bit
-        ones, strings as UTF-8. Shapes are stored flat. A checksum of each client's
-        examples is stored too, by which `tasks.from_sqlite` notices damage.
+      splits: The clients of each split by the split's name: "train" and "test", unless
+        `tasks.from_sqlite` is given other names. A client is its id and its examples:
+        by the features' names, arrays with one row per example. Integers are stored as
+        64-bit integers, floats as 32-bit ones, strings as UTF-8. Shapes are stored
+        flat. A checksum of each client's examples is stored too, by which
+        `tasks.from_sqlite` notices damage.
       overwrite: Whether a file that is there may be replaced.
 
     Raises:

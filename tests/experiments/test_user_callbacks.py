@@ -1,5 +1,6 @@
 """Callbacks of the user's own, from the command line."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -81,6 +82,37 @@ def test_mistakes(module, word, message):
     with pytest.raises(errors.UserError) as caught:
         user_callbacks.load((word,))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1\ndef (\n", "mistaken.py:2: SyntaxError: invalid syntax"),
+        ("\nraise ValueError('no\\nluck')\n", "mistaken.py:2: ValueError: no luck"),
+        (
+            "import json\n\njson.loads('{')\n",
+            "mistaken.py:3: JSONDecodeError: Expecting property name",
+        ),
+        (
+            "raise SystemExit(3)\n",
+            "ends the program when it is imported (exit status 3)",
+        ),
+        (
+            "\n\ndef It():\n    return {}['absent']\n",
+            "mistaken.py:4: KeyError: 'absent'",
+        ),
+    ],
+)
+def test_mistakes_of_the_module_are_one_line(module, tmp_path, text, message):
+    (tmp_path / "mistaken.py").write_text(text)
+    importlib.invalidate_caches()
+    with pytest.raises(errors.UserError) as caught:
+        user_callbacks.load(("mistaken:It",))
+    sys.modules.pop("mistaken", None)
+    told = str(caught.value)
+    assert told.startswith("--callbacks=mistaken:It: ")
+    assert message in told
+    assert "\n" not in told
 
 
 @pytest.mark.no_smoke

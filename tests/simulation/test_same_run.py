@@ -1,6 +1,7 @@
 """A run that is resumed is the same run, or is refused with what differs."""
 
 import copy
+import dataclasses
 import functools
 import json
 import shutil
@@ -14,6 +15,7 @@ from tests.simulation import fakes
 from tff_drift import algorithms, optimizers, simulation
 from tff_drift.simulation import ClientDatasets, build_uniform_sampling, run_training
 from tff_drift.simulation.callbacks import FinalEvaluation, PeriodicEvaluation
+from tff_drift.simulation.data import example_store
 from tff_drift.simulation.records import checkpoint
 
 
@@ -75,7 +77,9 @@ OTHER_DATA = {
 @pytest.mark.parametrize("other", OTHER_DATA)
 def test_other_data_under_the_same_ids_are_refused(other, make, tmp_path):
     run(tmp_path, train=make(arrays()))
-    with pytest.raises(ValueError, match=r"train\.contents_sha256 was"):
+    with pytest.raises(
+        ValueError, match=r"data has changed since \(.*train\.contents_sha256"
+    ):
         run(tmp_path, rounds=5, train=make(OTHER_DATA[other]()))
     assert run(tmp_path, rounds=5, train=make(arrays())).totals.rounds == 5
 
@@ -124,13 +128,27 @@ def test_a_run_of_an_earlier_version_is_compared_by_what_it_kept(tmp_path):
     contents = description["training"]["train"].pop("contents_sha256")
     leaves = {name: dict(each) for name, each in saved.leaves.items()}
     checkpoint.save_checkpoint(path, 3, description, leaves)
-    with pytest.raises(ValueError, match=r"train\.examples_sha256 was"):
+    with pytest.raises(
+        ValueError, match=r"data has changed since \(train\.examples_sha256\)"
+    ):
         run(tmp_path, OTHER_DATA["a value"](), rounds=5)
     run(tmp_path, rounds=5)
     train = checkpoint.load_checkpoint(path).description["training"]["train"]
     assert train["contents_sha256"] == contents
-    with pytest.raises(ValueError, match=r"train\.contents_sha256 was"):
+    with pytest.raises(
+        ValueError, match=r"data has changed since \(.*train\.contents_sha256"
+    ):
         run(tmp_path, other_where_no_sample_looks(4), rounds=6)
+
+
+def test_a_run_without_its_source_goes_on_with_it(tmp_path):
+    source = example_store.OfSource(arrays().__getitem__, "a hash")
+    run(tmp_path, train=read_on_demand(arrays()))
+    train = ClientDatasets(list(arrays()), source, batch_size=2)
+    run(tmp_path, rounds=5, train=train)
+    other = dataclasses.replace(source, source_sha256="another")
+    with pytest.raises(ValueError, match=r"changed since \(train\.source_sha256\)\. P"):
+        run(tmp_path, train=ClientDatasets(list(arrays()), other, batch_size=2))
 
 
 def test_of_many_clients_few_are_read():
@@ -354,7 +372,11 @@ def _files(folder):
                 r"method\.client_work\.\S*weight_decay was 0",
             ),
             ("share", "share by clients", r"method\.client_weighting was "),
-            ("meta", "meta of other data", r"method\.meta\.examples_sha256 was "),
+            (
+                "meta",
+                "meta of other data",
+                r"changed since \(method\.meta\.examples_sha256\)",
+            ),
             ("meta", "meta of more epochs", r"method\.meta\.epochs was 1 and is now 2"),
             ("meta", "meta at a schedule", r"method\.meta\.rate_schedule was "),
         ],
@@ -401,7 +423,9 @@ def test_evaluation_on_other_clients_is_refused(tmp_path):
 
     for callback in (PeriodicEvaluation, FinalEvaluation):
         go(clients, callback)
-        with pytest.raises(ValueError, match=r"evaluation\.examples_sha256 was"):
+        with pytest.raises(
+            ValueError, match=r"changed since \(\S*evaluation\.examples_sha256"
+        ):
             go(others, callback)
         with pytest.raises(ValueError, match=r"evaluation\.clients was 3 and is now 2"):
             go(clients, callback, max_clients=2)

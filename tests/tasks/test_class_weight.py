@@ -146,8 +146,10 @@ def test_weights_of_what_is_no_class_are_refused(class_weight, options, message)
         tasks.from_frame(frame, class_weight=class_weight, **arguments)
 
 
-@pytest.mark.parametrize("text", ["ill", "ill:many", "ill:5,", ":"])
-def test_weights_that_are_not_written_as_pairs_are_refused(tmp_path, text):
+@pytest.mark.parametrize("text", ["ill", "ill:many", "ill:5,", ":", "ill:1, ill:5"])
+def test_weights_that_are_not_written_as_pairs_of_each_class_are_refused(
+    tmp_path, text
+):
     _FRAME.to_csv(tmp_path / "all.csv", index=False)
     with pytest.raises(ValueError, match="such as --class_weight=0:1,1:20, found"):
         tasks.load("own_data", data=str(tmp_path / "all.csv"), class_weight=text)

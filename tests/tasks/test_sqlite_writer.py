@@ -1,6 +1,8 @@
 import os
+import pathlib
 import sqlite3
 import stat
+import textwrap
 
 import numpy as np
 import pytest
@@ -159,3 +161,35 @@ def test_a_file_is_replaced_only_on_demand(tmp_path):
     umask = os.umask(0)
     os.umask(umask)
     assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
+
+
+def test_the_example_of_the_documentation_makes_a_task(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for part, size in (("train", 3), ("test", 2)):
+        for client in ("ann", "bob"):
+            folder = tmp_path / "records" / part / client
+            folder.mkdir(parents=True)
+            np.save(folder / "x.npy", np.ones([size, 2], np.float32))
+            np.save(folder / "y.npy", np.arange(size))
+    text = tasks.write_sqlite.__doc__
+    example = text[text.index("def read_clients") : text.index("Args:")]
+    names = {"np": np, "pathlib": pathlib, "tasks": tasks}
+    exec(textwrap.dedent(f"{' ' * 8}{example}"), names)
+    task = names["task"]
+    for data, size in ((task.train, 3), (task.test, 2)):
+        assert data.client_ids == ("ann", "bob")
+        assert data.num_examples("ann") == size
+
+
+def test_a_file_without_test_clients_says_what_to_write(tmp_path):
+    path = tmp_path / "data.sqlite"
+    clients = [("ann", {"x": [[1.0]], "label": [0]})]
+    tasks.write_sqlite(path, {"train": clients})
+    for spec in (None, {"x": tf.TensorSpec([1]), "label": tf.TensorSpec([], tf.int64)}):
+        with pytest.raises(
+            tasks.DataError,
+            match=r"no clients of the splits \['test'\]; its splits are \['train'\]\. "
+            r"Write .* 'test' by tasks\.write_sqlite, or name .* test_split\.$",
+        ):
+            tasks.from_sqlite(path, num_classes=2, element_spec=spec)
+    assert tasks.from_sqlite(path, num_classes=2, test_split="train").test is not None

@@ -156,6 +156,17 @@ def test_a_bad_file_is_named(tmp_path, text, message):
     assert len(str(caught.value)) < 1200
 
 
+def test_parts_of_different_shapes_are_refused(tmp_path):
+    _write(tmp_path / "train" / "a.json", _USERS)
+    longer = {"x": [[1.0, 2.0, 3.0]], "y": [0]}
+    path = _write(tmp_path / "test" / "a.json", {"new": longer})
+    with pytest.raises(
+        tasks.DataError, match=r"found examples of shape \(3,\), but \(2,\) of the"
+    ) as caught:
+        tasks.from_json(tmp_path)
+    assert f"{path}: client 'new', field 'x'" in str(caught.value)
+
+
 def test_a_user_in_two_files_is_refused(tmp_path):
     for name in ("a.json", "b.json"):
         _write(tmp_path / name, _USERS)

@@ -126,7 +126,8 @@ class ClientExamples:
     def digest(self) -> dict[str, Any]:
         """Returns a fingerprint of these clients and their examples.
 
-        Reads all examples that are in RAM, else those of sixteen of the clients.
+        Reads all examples that are in RAM, else those of sixteen of the clients; a
+        source that was hashed when it was opened counts as a whole.
 
         Returns:
           The number of clients, and hashes of their ids and of those examples, by name.

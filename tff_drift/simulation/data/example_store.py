@@ -43,6 +43,25 @@ class InRam:
         return self.clients[client_id]
 
 
+@dataclasses.dataclass(frozen=True)
+class OfSource:
+    """Loads examples of a source that is known as a whole, such as a user's files.
+
+    A run that is resumed is compared by it, see `ClientDatasets.digest`.
+
+    Attributes:
+      load: Returns a client's examples, given its id.
+      source_sha256: A hash of the source's contents.
+    """
+
+    load: Callable[[str], Examples]
+    source_sha256: str
+
+    def __call__(self, client_id: str) -> Examples:
+        """Returns a client's examples."""
+        return self.load(client_id)
+
+
 def _checked_result(function: str, client_id: str, examples: Examples) -> Examples:
     """Returns what a user's function made, as arrays; an error names the function."""
     try:
@@ -134,6 +153,12 @@ class ExampleStore:
     def holds_examples(self) -> bool:
         """Whether the examples of all clients are in RAM, not to be loaded."""
         return isinstance(self.load_client, InRam)
+
+    @property
+    def source(self) -> str | None:
+        """The hash of what the examples are loaded from, if it is known."""
+        load = self.load_client
+        return load.source_sha256 if isinstance(load, OfSource) else None
 
     def only(self, client_ids: Sequence[str]) -> ExampleStore:
         """Returns a store of the examples of some clients, which are in RAM."""

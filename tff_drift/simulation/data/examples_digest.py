@@ -15,6 +15,10 @@ from tff_drift.simulation.data.examples import Examples, num_rows
 SAMPLE = "examples_sha256"
 # Of all examples of the clients that are looked at.
 CONTENT = "contents_sha256"
+# Of all that clients are loaded from, where that was read anyway: see `OfSource`.
+SOURCE = "source_sha256"
+# Earlier versions did not keep all of them.
+HASHES = (SAMPLE, CONTENT, SOURCE)
 
 # Clients of the sample, and those whose examples are read: from a disk it takes a
 # while.
@@ -30,7 +34,8 @@ def examples_digests(client_ids: Sequence[str], store: ExampleStore) -> dict[str
     Of arrays in RAM, everything counts that is trained on: each value of each example
     of each client, before any transform. Clients that are loaded, from SQLite for
     instance, would take long to be read: of sixteen of them, spread evenly over the
-    ids, everything counts, and nothing of the others.
+    ids, everything counts, and nothing of the others, unless what loads them says of
+    which source they are.
 
     Args:
       client_ids: The clients.
@@ -58,7 +63,21 @@ def examples_digests(client_ids: Sequence[str], store: ExampleStore) -> dict[str
         if not in_ram:
             content.update(client_id.encode())
             _update_with_all(content, examples, None)
-    return {SAMPLE: sample.hexdigest(), CONTENT: content.hexdigest()}
+    found = {SAMPLE: sample.hexdigest(), CONTENT: content.hexdigest()}
+    return found if store.source is None else {**found, SOURCE: store.source}
+
+
+def chained(before: str, client_id: str, examples: Examples) -> str:
+    """Returns the hash of clients, of which one more has been read.
+
+    Args:
+      before: The hash of the clients before, empty if there are none.
+      client_id: The client.
+      examples: All its examples.
+    """
+    content = hashlib.sha256(f"{before} {client_id}".encode())
+    _update_with_all(content, examples, None)
+    return content.hexdigest()
 
 
 def _update_with_some(digest: hashlib._Hash, examples: Examples) -> None:

@@ -20,12 +20,14 @@ import tensorflow as tf
 from tff_drift import checks
 from tff_drift.simulation.data import lists
 from tff_drift.simulation.data.client_datasets import ClientDatasets
+from tff_drift.simulation.data.example_store import OfSource
 from tff_drift.simulation.data.examples import (
     Examples,
     batch_spec,
     num_rows,
     take,
 )
+from tff_drift.simulation.data.examples_digest import chained
 
 # Keeps this stream of random numbers apart from those of other draws by a seed.
 _SAMPLE_STREAM = 0x5A3F_E001
@@ -147,7 +149,10 @@ def share(
             parts[client_id],
         )
 
-    return _with_examples(datasets, datasets.client_ids, load_client)
+    load: Callable[[str], Examples] = load_client
+    if (source := datasets._store.source) is not None:
+        load = OfSource(load_client, chained(source, "public", examples))
+    return _with_examples(datasets, datasets.client_ids, load)
 
 
 def pool(datasets: ClientDatasets, client_id: str = "everyone") -> ClientDatasets:

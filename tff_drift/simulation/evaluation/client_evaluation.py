@@ -114,6 +114,17 @@ class _Measurement:
             return self.evaluator.unfinalized_metrics(batches)
 
 
+def evaluated_clients(
+    test: ClientDatasets, max_clients: int | None, seed: int
+) -> ClientDatasets:
+    """Returns the clients that `build_evaluation` evaluates on, given the same."""
+    if max_clients is None:
+        return test
+    checks.check_integer("max_clients", max_clients)
+    size = min(max_clients, len(test))
+    return test.subset(build_uniform_sampling(test.client_ids, size, seed)(0))
+
+
 @signatures.suggesting_names(test_data="test", metric="accuracy_metric")
 def build_evaluation(
     model_fn: ModelFn,
@@ -162,11 +173,8 @@ def build_evaluation(
     """
     checks.check_instance("test", test, ClientDatasets)
     checks.check_integer("batch_size", batch_size)
-    client_ids: Sequence[str] = test.client_ids
-    if max_clients is not None:
-        checks.check_integer("max_clients", max_clients)
-        size = min(max_clients, len(client_ids))
-        client_ids = build_uniform_sampling(client_ids, size, seed)(0)
+    evaluated = evaluated_clients(test, max_clients, seed)
+    client_ids = evaluated.client_ids
     build = functools.partial(_Measurement, model_fn, test.element_spec, batch_size)
     measurement = build()
     evaluator = measurement.evaluator
@@ -225,6 +233,5 @@ def build_evaluation(
             metrics.update(client_statistics(name, of_clients))
         return metrics
 
-    evaluated = test if max_clients is None else test.subset(client_ids)
     settings = {"accuracy_metric": accuracy_metric, **evaluated.digest()}
     return ClientEvaluation(evaluate, settings)

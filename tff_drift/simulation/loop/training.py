@@ -129,7 +129,8 @@ def run_training(
       OutputDirError: If `output_dir` cannot be written, is in use, holds other
         files, or holds a run with another configuration, cohort size, seed, sampling,
         method, hyperparameters or settings of callbacks, or of other data: of arrays in
-        RAM all values are compared, of clients that are read on demand those of 16; of
+        RAM, and of what tasks on a user's own data hold, all values are compared, of
+        other clients that are read on demand those of 16; of
         a process of TFF's own, and of aggregators, what their states say.
       TypeError: If an argument has the wrong type.
       ValueError: If a number is out of its range, `cohort_size` is above the number

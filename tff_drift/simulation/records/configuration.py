@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tff_drift import checks
@@ -15,6 +15,9 @@ _CALLBACKS = "callbacks"
 _COHORT_SIZE = "cohort_size"
 _EVALUATION = "evaluation"
 _ADDED = ("method", "sampling")
+_WAS = " was "
+# What a digest of clients has of them besides hashes of their examples.
+_OF_CLIENTS = ("clients", "client_ids_sha256")
 # A run may be extended.
 _MAY_CHANGE = ("rounds",)
 
@@ -81,8 +84,38 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         before = json.dumps(flat_old[name]) if name in flat_old else ABSENT
         now = json.dumps(flat_new[name]) if name in flat_new else ABSENT
         if before != now:
-            phrases.append(f"{name} was {before} and is now {now}")
+            phrases.append(f"{name}{_WAS}{before} and is now {now}")
     return phrases
+
+
+def are_of_data(phrases: Sequence[str]) -> bool:
+    """Returns whether two configurations differ in their data alone.
+
+    Args:
+      phrases: What `differences` returns of them.
+    """
+    names = list(map(_name, phrases))
+    # Of test clients alone, another number may be what was asked for.
+    known = _OF_CLIENTS if any(map(_is_of_training, names)) else ()
+    of_data = (*examples_digest.HASHES, *known)
+    return all(name.rpartition(".")[2] in of_data for name in names)
+
+
+def without_hashes(phrases: Sequence[str]) -> list[str]:
+    """Returns phrases that `differences` returns, of hashes only the names."""
+    names = map(_name, phrases)
+    return [
+        name if name.endswith("_sha256") else phrase
+        for name, phrase in zip(names, phrases, strict=True)
+    ]
+
+
+def _name(phrase: str) -> str:
+    return phrase.partition(_WAS)[0]
+
+
+def _is_of_training(name: str) -> bool:
+    return name.startswith("train.")
 
 
 def comparable(configuration: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,5 +161,5 @@ def _known(now: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, Mapping) and isinstance(was.get(name) or {}, Mapping)
         else value
         for name, value in now.items()
-        if name in was or name not in (examples_digest.SAMPLE, examples_digest.CONTENT)
+        if name in was or name not in examples_digest.HASHES
     }

@@ -137,6 +137,26 @@ class RunDirectory:
             self._check_rows(saved)
             run_folder.check_writable(self.folder)
 
+    def check_data(self, training: Mapping[str, Any]) -> None:
+        """Checks that the run in the folder, if any, is of data that is there now.
+
+        Args:
+          training: Those of the arguments of `identify` that say of which data a run
+            is, in JSON values. One that the run was saved without is not compared.
+
+        Raises:
+          run_folder.OutputDirError: If the data has changed.
+        """
+        if self._checkpoint is None:
+            return
+        saved = configuration.flatten(self._checkpoint.description.get(_TRAINING, {}))
+        now = configuration.flatten(training)
+        was = {name: saved[name] for name in now if name in saved}
+        with self._closed_on_errors():
+            self._refuse(
+                configuration.differences(was, {name: now[name] for name in was})
+            )
+
     @contextlib.contextmanager
     def _closed_on_errors(self) -> Iterator[None]:
         try:
@@ -220,13 +240,25 @@ class RunDirectory:
             if section == _TRAINING:
                 now = configuration.as_then(now, was)
             phrases += configuration.differences(was, now)
-        if phrases:
-            found = checks.shortened("; ".join(dict.fromkeys(phrases)))
+        self._refuse(phrases)
+
+    def _refuse(self, phrases: Sequence[str]) -> None:
+        """Raises if there are phrases, of what differs from the run in the folder."""
+        if not phrases:
+            return
+        if configuration.are_of_data(phrases):
+            found = ", ".join(dict.fromkeys(configuration.without_hashes(phrases)))
             raise run_folder.refusal(
                 self.folder,
-                f"holds a run with another configuration: {found}. Ask for the same "
-                "run, or choose another output_dir.",
+                f"holds a run whose data has changed since ({checks.shortened(found)})."
+                " Put the data back, or choose another output_dir.",
             )
+        found = checks.shortened("; ".join(dict.fromkeys(phrases)))
+        raise run_folder.refusal(
+            self.folder,
+            f"holds a run with another configuration: {found}. Ask for the same "
+            "run, or choose another output_dir.",
+        )
 
     def _check_rows(self, saved: checkpoint.Checkpoint) -> None:
         """Raises unless the rows are those that the checkpoint was written with."""

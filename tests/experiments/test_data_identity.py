@@ -1,0 +1,115 @@
+"""A run goes on, or is told as finished, only with the data that it is of."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from experiments.training import runs
+from tests.experiments import programs
+
+CHANGED = "holds a run whose data has changed since ("
+INPUTS = ("t.csv", "w.keras", "m.npz")
+
+
+def write_table(path, sign=1):
+    """Writes twenty clients, of whom one has other features if the sign is -1."""
+    rows = ["client,a,b,label"]
+    for client in range(20):
+        # No sample of sixteen of them looks at the fifth.
+        factor = sign if client == 4 else 1
+        rows += [
+            f"{client:02},{factor * (k + client)},{k % 3},{k % 2}" for k in range(5)
+        ]
+    path.write_text("\n".join(rows) + "\n")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with a table, an array file, weights, and what was trained on them."""
+    folder = tmp_path_factory.mktemp("own")
+    write_table(folder / "t.csv")
+    model = tf.keras.Sequential([tf.keras.layers.Dense(2)])
+    model.build((None, 2))
+    model.save(folder / "w.keras")
+    np.savez(folder / "m.npz", x=np.ones([3, 2], np.float32), y=np.zeros(3, np.int32))
+    outcome = programs.run_process(folder, *words(folder))
+    assert outcome.status == 0, outcome.stderr
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def forget_tasks():
+    """Has each command read its data, as a program of its own does."""
+    runs._load.cache_clear()
+
+
+def words(folder, rounds=1):
+    return (
+        "train", "--task=own_data", f"--data={folder}/t.csv", f"--rounds={rounds}",
+        "--clients_per_round=2", f"--output_dir={folder}/run",
+        f"--initial_weights={folder}/w.keras", f"--meta_file={folder}/m.npz",
+        "--meta_step=0.1",
+    )  # fmt: skip
+
+
+def change_table(folder):
+    write_table(folder / "t.csv", sign=-1)
+
+
+def change_weights(folder):
+    model = tf.keras.models.load_model(folder / "w.keras", compile=False)
+    model.set_weights([2 * each + 1 for each in model.get_weights()])
+    model.save(folder / "w.keras")
+
+
+def change_server_data(folder):
+    x, y = np.zeros([3, 2], np.float32), np.zeros(3, np.int32)
+    np.savez(folder / "m.npz", x=x, y=y)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (change_table, f"{CHANGED}train.source_sha256, "),
+        (change_weights, "another configuration: initial_state_sha256 was"),
+        (change_server_data, f"{CHANGED}method.meta.examples_sha256)"),
+    ],
+)
+def test_other_data_under_the_same_path_are_refused(change, told, trained, run_command):
+    kept = {each: (trained / each).read_bytes() for each in INPUTS}
+    rows = (trained / "run" / "metrics.csv").read_bytes()
+    change(trained)
+    found = []
+    for rounds in (1, 2):
+        runs._load.cache_clear()
+        found.append(run_command(*words(trained, rounds)))
+    for each, content in kept.items():
+        (trained / each).write_bytes(content)
+    for outcome in found:
+        assert outcome.status == 2
+        assert told in outcome.stderr
+        assert "finished before" not in outcome.stderr
+    assert (trained / "run" / "metrics.csv").read_bytes() == rows
+
+
+def test_data_that_was_copied_or_touched_is_the_same(trained, run_command):
+    path = trained / "t.csv"
+    shutil.copy(path, trained / "copy.csv")
+    os.replace(trained / "copy.csv", path)
+    os.utime(path, (1, 1))
+    outcome = run_command(*words(trained))
+    assert outcome.status == 0
+    assert "finished before" in outcome.stderr
+
+
+def test_a_run_that_ended_does_without_what_it_began_with(trained, run_command):
+    os.rename(trained / "w.keras", trained / "elsewhere.keras")
+    os.rename(trained / "m.npz", trained / "elsewhere.npz")
+    outcome = run_command(*words(trained))
+    os.rename(trained / "elsewhere.keras", trained / "w.keras")
+    os.rename(trained / "elsewhere.npz", trained / "m.npz")
+    assert outcome.status == 0
+    assert "finished before" in outcome.stderr

@@ -1,0 +1,145 @@
+"""What `--data` names, and which options it takes."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tasks
+
+
+def write_clients(folder, ending="csv"):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("ann", "bob"):
+        x, y = np.float32([[1], [2], [3]]), np.array([0, 1, 0])
+        if ending == "npz":
+            np.savez(folder / f"{name}.npz", x=x, label=y)
+        else:
+            rows = [f"{a},{label}" for (a,), label in zip(x, y, strict=True)]
+            (folder / f"{name}.csv").write_text("\n".join(["a,label", *rows]))
+
+
+def write_leaf(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    users = {name: {"x": [[1.0], [2.0]], "y": [0, 1]} for name in ("ann", "bob")}
+    (folder / "leaf.json").write_text(json.dumps({"user_data": users}))
+
+
+def write_images(folder):
+    for client in ("ann", "bob"):
+        for label in ("cat", "dog"):
+            for k in range(2):
+                path = folder / client / label / f"{k}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                image = tf.io.encode_png(np.full([2, 2, 1], k, np.uint8))
+                path.write_bytes(image.numpy())
+
+
+def write_sqlite(folder):
+    clients = [("ann", {"x": np.ones([2, 1]), "label": [0, 1]})]
+    tasks.write_sqlite(folder / "c.sqlite", {"train": clients, "test": clients})
+
+
+def add_file(folder, name):
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text("{}")
+
+
+STRAY = [
+    "dataset-metadata.json",
+    "._meta.json",
+    "plots/old/",
+    "plots/old/loss.png",
+    ".git/objects/",
+    "notes.txt",
+]
+
+
+@pytest.mark.parametrize("stray", STRAY)
+@pytest.mark.parametrize("ending", ["csv", "npz"])
+@pytest.mark.parametrize("part", [".", "train"])
+def test_other_entries_beside_files_of_clients_are_left_out(
+    tmp_path, stray, ending, part
+):
+    write_clients(tmp_path / part, ending)
+    if part == "train":
+        write_clients(tmp_path / "test", ending)
+    if stray.endswith("/"):
+        (tmp_path / stray).mkdir(parents=True)
+    else:
+        add_file(tmp_path, stray)
+    task = tasks.load("own_data", data=str(tmp_path))
+    assert task.train.client_ids == ("ann", "bob")
+    assert task.train.element_spec[0].shape == (None, 1)
+
+
+@pytest.mark.parametrize("stray", ["._leaf.json", "plots/old/loss.png", ".x/y/1.png"])
+def test_other_entries_beside_json_are_left_out(tmp_path, stray):
+    write_leaf(tmp_path)
+    add_file(tmp_path, stray)
+    task = tasks.load("own_data", data=str(tmp_path))
+    assert task.train.client_ids == ("ann", "bob")
+
+
+@pytest.mark.parametrize("stray", ["._leaf.json", ".ann.csv", ".x/y/1.png"])
+def test_hidden_entries_beside_images_are_left_out(tmp_path, stray):
+    write_images(tmp_path)
+    add_file(tmp_path, stray)
+    task = tasks.load("own_data", data=str(tmp_path))
+    assert task.train.element_spec[0].shape == (None, 2, 2, 1)
+
+
+def test_a_folder_of_hidden_entries_alone_has_no_clients(tmp_path):
+    for name in ("._leaf.json", ".ann.csv", ".x/y/1.png"):
+        add_file(tmp_path, name)
+    with pytest.raises(FileNotFoundError, match="has no files of clients"):
+        tasks.load("own_data", data=str(tmp_path))
+
+
+WRITERS = {
+    "a folder with a file per client": write_clients,
+    "JSON": write_leaf,
+    "a folder of images": write_images,
+    "a SQLite file": write_sqlite,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        *((each, {"client_column": "who"}) for each in WRITERS),
+        *((each, {"time_column": "day"}) for each in WRITERS),
+        *((each, {"window": 2}) for each in WRITERS),
+        ("JSON", {"label": "sick"}),
+        ("a folder of images", {"label": "sick"}),
+        ("a folder of images", {"num_classes": 2}),
+        ("a SQLite file", {"num_classes": 2, "test_fraction": 0.5}),
+    ],
+)
+def test_an_option_without_meaning_is_refused_by_its_flag(tmp_path, kind, options):
+    WRITERS[kind](tmp_path)
+    path = tmp_path / "c.sqlite" if kind == "a SQLite file" else tmp_path
+    flag = list(options)[-1]
+    message = rf"^{flag} is for .*, but data is {kind}, '.*'\. Leave --{flag} out\.$"
+    with pytest.raises(ValueError, match=message):
+        tasks.load("own_data", data=str(path), **options)
+
+
+def test_options_with_meaning_are_taken(tmp_path):
+    for number, write in enumerate((write_clients, write_leaf, write_images)):
+        folder = tmp_path / str(number)
+        write(folder)
+        options = {"test_fraction": 0.5}
+        if write is not write_images:
+            options["num_classes"] = 3
+        assert len(tasks.load("own_data", data=str(folder), **options).train) == 2
+    write_sqlite(tmp_path)
+    path = str(tmp_path / "c.sqlite")
+    assert len(tasks.load("own_data", data=path, num_classes=2).train) == 1
+
+
+def test_options_of_numbers_are_refused_too(tmp_path):
+    write_leaf(tmp_path)
+    with pytest.raises(ValueError, match=r"^label is for .*, but data is JSON, "):
+        tasks.load("own_numbers", data=str(tmp_path), label="sick")
