@@ -348,6 +348,45 @@ def test_labels_by_name_and_a_list_of_losses(keys):
     against_keras.assert_alike(trained, expected)
 
 
+class SquaredErrors(tf.keras.losses.Loss):
+    def call(self, y_true, y_pred):
+        return (y_true - y_pred) ** 2
+
+
+OF_EXAMPLES = [
+    tf.keras.losses.KLDivergence(),
+    tf.keras.losses.CosineSimilarity(),
+    tf.keras.losses.CategoricalHinge(),
+    tf.keras.losses.MeanSquaredError("sum"),
+    SquaredErrors(),
+]
+
+
+@pytest.mark.parametrize("loss", OF_EXAMPLES, ids=lambda loss: type(loss).__name__)
+def test_labels_without_a_last_dimension_are_not_one_example(loss):
+    """As in `fit`: labels `[n]` of outputs `[n, 1]` are a number for each example."""
+    x, y = np.float32([[0.2], [0.9], [0.4]]), np.float32([0.0, 1.0, 1.0])
+
+    def one():
+        ones = {"kernel_initializer": "ones", "activation": "sigmoid"}
+        return tf.keras.Sequential([L.Dense(1, input_shape=[1], **ones)])
+
+    def two():
+        inputs = tf.keras.Input([1])
+        outputs = [one()(inputs), one()(2 * inputs)]
+        return tf.keras.Model(inputs, outputs)
+
+    for build, losses, labels in ((one, loss, y), (two, [loss] * 2, (y, y))):
+        keras_model = build()
+        keras_model.compile("sgd", losses)
+        given = list(labels) if build is two else labels
+        expected = keras_model.evaluate(x, given, verbose=0, return_dict=True)["loss"]
+        spec = against_keras.spec_of((x, labels))
+        model = as_in_fit(tff.learning.models.from_keras_model(build(), losses, spec))
+        found = model.forward_pass((x, labels)).loss
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 def test_labels_that_are_not_those_of_the_outputs_are_refused():
     def model_fn():
         given = {"kind": np.array([2, 0]), "weight": np.array([[1.0], [3.0]])}

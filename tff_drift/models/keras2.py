@@ -348,7 +348,7 @@ def _num_rows(leaf: Any) -> Any:
 def _loss_of(loss: Any, labels: Any, predictions: Any, weights: Any) -> Any:
     """Returns a loss of Keras, which finds the mask of the predictions itself."""
     if weights is None:
-        return loss(y_true=labels, y_pred=predictions)
+        return loss(y_true=_as_column(labels, predictions), y_pred=predictions)
     labels = _with_rank_of(labels, predictions)
     return loss(y_true=labels, y_pred=predictions, sample_weight=weights)
 
@@ -367,8 +367,8 @@ def _with_rank_of(labels: Any, predictions: Any) -> Any:
 def _as_column(labels: Any, predictions: Any) -> Any:
     """Returns labels `[n]` of predictions `[n, 1]` as `[n, 1]`, as Keras' `fit` does.
 
-    Otherwise some metrics, such as the mean absolute error, count a batch and not its
-    examples.
+    Otherwise some losses and metrics, such as the cosine similarity, take a batch for
+    one example.
     """
     if tf.nest.is_nested(predictions):
         return labels
