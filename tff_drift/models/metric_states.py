@@ -135,7 +135,10 @@ class _KerasMetric(MetricState):
         return weights_by_output(seen.weights, outputs)[self._output]
 
     def result(self, state: Sequence[tf.Tensor]) -> Any:
-        return self.metric.stateless_result(list(state))
+        mapping = list(zip(self.metric.variables, state, strict=True))
+        with import_keras3().StatelessScope(state_mapping=mapping):
+            # A variable, which some metrics return, has its value in the scope alone.
+            return tf.nest.map_structure(tf.convert_to_tensor, self.metric.result())
 
 
 def build_metric_states(
