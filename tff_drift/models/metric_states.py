@@ -190,13 +190,25 @@ def build_metric_states(
         _Count("num_batches", lambda seen: 1),
     ]
     states.extend(each for each in defaults if each.name not in names)
+    check_different_names(names)
+    return states
+
+
+def check_different_names(names: Sequence[str]) -> None:
+    """Raises if two metrics of a model have one name, under which one would be lost.
+
+    Args:
+      names: The names of all, with those that each model has.
+
+    Raises:
+      ValueError: If they do.
+    """
     twice = [name for name, count in collections.Counter(names).items() if count > 1]
     if twice:
         raise ValueError(
             f"metrics must have different names, found {checks.shown(twice[0])} twice. "
             "Give one of them another name."
         )
-    return states
 
 
 def _flat(
