@@ -328,6 +328,30 @@ def test_metrics_of_one_name_are_refused(names, is_made):
         assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("form", [list, dict])
+def test_loss_weights_by_name_are_those_of_the_outputs(form):
+    keras_model = two_outputs()
+    labels = (X[:, :3], 2 * X[:, :3])
+    losses = {name: per_example() for name in "ab"}
+    losses = losses if form is dict else list(losses.values())
+
+    def of_weights(loss_weights):
+        spec = against_keras.spec_of((X, labels))
+        return models.from_keras2(keras_model, losses, spec, loss_weights=loss_weights)
+
+    model = of_weights({"b": 100.0, "a": 1.0})
+    squares = [
+        np.mean((found - wanted) ** 2)
+        for found, wanted in zip(keras_model.predict(X, verbose=0), labels, strict=True)
+    ]
+    np.testing.assert_allclose(
+        model.forward_pass((X, labels)).loss, squares[0] + 100 * squares[1], rtol=1e-5
+    )
+    for wrong in ({"a": 1.0, "c": 1.0}, {"a": 1.0}):
+        with pytest.raises(ValueError, match="loss_weights must have an entry for eac"):
+            of_weights(wrong)
+
+
 def test_a_run_and_batches_with_names():
     arrays = {"x": X, "y": Y, "sample_weight": WEIGHTS}
     halves = {

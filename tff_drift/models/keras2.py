@@ -60,7 +60,7 @@ def from_keras2(
         perhaps `client_weight`, which is for a builder's `client_weighting`.
       metrics: A list of `tf.keras.metrics.Metric`s, or of functions that make one. As
         in `fit`, weights do not count in them.
-      loss_weights: The weights of the outputs' losses, in the form of `loss`.
+      loss_weights: The weights of the outputs' losses, in their order or by name.
       class_weight: The weights of the examples of each class, in training alone, as in
         `fit`; classes that are left out weigh 1.
       weighted_metrics: As `metrics`, with the weights. One with the name of a metric in
@@ -76,15 +76,14 @@ def from_keras2(
     """
     batch = example_weights.split(input_spec)
     example_weights.check_class_weight(class_weight, batch.labels)
-    names = _output_names(keras_model)
+    outputs = dict.fromkeys(_output_names(keras_model))
+    are_named = any(isinstance(each, Mapping) for each in (loss, loss_weights))
+    if are_named and loss_weights is not None:
+        loss_weights = by_output("loss_weights", loss_weights, outputs).values()
     if isinstance(loss, Mapping):
-        outputs = dict.fromkeys(names)
         loss = list(by_output("loss", loss, outputs).values())
-        if loss_weights is not None:
-            loss_weights = by_output("loss_weights", loss_weights, outputs)
     if loss_weights is not None:
-        values = dict(loss_weights) if isinstance(loss_weights, Mapping) else {}
-        loss_weights = [float(each) for each in values.values() or loss_weights]
+        loss_weights = [float(each) for each in loss_weights]
     weighted = list(weighted_metrics or ())
     given = [*(metrics or ()), *weighted]
     wrapped = tff.learning.models.from_keras_model(
