@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 
 from tests import tiers
 from tests.client_works import against_keras
-from tff_drift import algorithms, simulation
+from tff_drift import algorithms, models, simulation
 from tff_drift.models.keras2 import as_in_fit
 
 L = tf.keras.layers
@@ -413,6 +413,26 @@ def test_a_layer_that_is_adapted_in_the_model_function_is_refused():
     with pytest.raises(ValueError, match=r"Normalization\(mean=") as error:
         algorithms.build_fed_avg(model_fn, 0.1)
     assert len(str(error.value)) < 1200
+
+
+def test_constraints_of_weights_are_refused():
+    def constrained(trainable=True):
+        hidden = L.Dense(3, input_shape=[5], kernel_constraint="non_neg")
+        hidden.trainable = trainable
+        return tf.keras.Sequential([hidden, L.Dense(5)])
+
+    loss = tf.keras.losses.MeanSquaredError()
+    spec = against_keras.spec_of((FEATURES, FEATURES))
+    make = tff.learning.models.from_keras_model
+    for model_fn in (
+        lambda: make(constrained(), loss, spec),
+        lambda: models.from_keras2(constrained(), loss, spec),
+        tff.learning.models.functional_model_from_keras(constrained, loss, spec),
+    ):
+        with pytest.raises(ValueError, match=r"constraint of its weight '.*kernel:0'"):
+            algorithms.build_fed_avg(model_fn, 0.1)
+    # A weight that is not trained stays what it is.
+    models.from_keras2(constrained(trainable=False), loss, spec)
 
 
 def functional(keras_model):

@@ -11,6 +11,7 @@ import tensorflow_federated as tff
 
 from tff_drift import autograph, checks
 from tff_drift.models import example_weights, keras2_metrics
+from tff_drift.models.constraints import check_unconstrained
 from tff_drift.models.metric_states import check_different_names
 from tff_drift.models.outputs import by_output, named_outputs, weights_by_output
 
@@ -71,8 +72,8 @@ def from_keras2(
 
     Raises:
       TypeError: If an argument has the wrong type; the message names it.
-      ValueError: If the arguments do not fit each other or the model; the message
-        says which.
+      ValueError: If the arguments do not fit each other or the model, or the model has
+        constraints of its trainable weights; the message says which.
     """
     batch = example_weights.split(input_spec)
     example_weights.check_class_weight(class_weight, batch.labels)
@@ -114,8 +115,8 @@ def as_in_fit(
       model: Any model.
 
     Raises:
-      ValueError: If two metrics of the model have one name, or a metric cannot be made
-        ready to count.
+      ValueError: If the Keras model has constraints of its trainable weights, two
+        metrics have one name, or a metric cannot be made ready to count.
     """
     if type(model).__module__ != _OF_TFF:
         return model
@@ -139,8 +140,8 @@ class _Keras2Model(tff.learning.models.VariableModel):
       weighted_metrics: The metrics of the model in which weights count.
 
     Raises:
-      ValueError: If two metrics have one name, or a metric cannot be made ready to
-        count.
+      ValueError: If the model has constraints of its trainable weights, two metrics
+        have one name, or a metric cannot be made ready to count.
     """
 
     def __init__(
@@ -150,6 +151,7 @@ class _Keras2Model(tff.learning.models.VariableModel):
         class_weight: Mapping[int, float] | None = None,
         weighted_metrics: Sequence[Any] = (),
     ) -> None:
+        check_unconstrained(model._keras_model, model.trainable_variables)
         check_different_names([metric.name for metric in model.get_metrics()])
         self._model, self._input_spec = model, input_spec
         self._keras_model = model._keras_model
