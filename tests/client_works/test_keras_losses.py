@@ -435,6 +435,26 @@ def test_constraints_of_weights_are_refused():
     models.from_keras2(constrained(trainable=False), loss, spec)
 
 
+def test_losses_of_layers_of_half_precision():
+    """The kernel is all ones: its regularizer adds 0.1 · 5."""
+    hidden = L.Dense(
+        1,
+        input_shape=[5],
+        dtype="mixed_float16",
+        kernel_initializer="ones",
+        kernel_regularizer=tf.keras.regularizers.L2(0.1),
+    )
+    labels = np.float32([[1.0], [2.0]])
+    model = models.from_keras2(
+        tf.keras.Sequential([hidden]),
+        tf.keras.losses.MeanSquaredError(),
+        against_keras.spec_of((FEATURES, labels)),
+    )
+    expected = np.mean((FEATURES.sum(axis=1) - labels[:, 0]) ** 2) + 0.5
+    found = model.forward_pass((FEATURES, labels)).loss
+    np.testing.assert_allclose(found, expected, rtol=2e-3)
+
+
 def functional(keras_model):
     spec = against_keras.spec_of((STEPS, NEXT))
     return tff.learning.models.functional_model_from_keras(

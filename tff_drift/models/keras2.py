@@ -229,7 +229,12 @@ class _Keras2Model(tff.learning.models.VariableModel):
         for metric in self._model.get_metrics():
             self._update(metric, labels, predictions, loss, weights)
         return tff.learning.models.BatchOutput(
-            loss=tf.add_n([loss, *self._keras_model.losses]),
+            loss=tf.add_n(
+                [
+                    loss,
+                    *(tf.cast(each, loss.dtype) for each in self._keras_model.losses),
+                ]
+            ),
             predictions=predictions,
             num_examples=_num_rows(tf.nest.flatten(inputs)[0]),
         )
