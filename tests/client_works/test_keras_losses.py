@@ -455,6 +455,40 @@ def test_losses_of_layers_of_half_precision():
     np.testing.assert_allclose(found, expected, rtol=2e-3)
 
 
+def test_metrics_of_intersection_over_union():
+    """Of [0, 1, 1] found as [0, 1, 0], each class has one in common of two."""
+    x = np.float32([[1, 0], [0, 1], [1, 0]])
+    y = np.array([0, 1, 1])
+
+    class Chosen(L.Layer):
+        def call(self, inputs):
+            return tf.cast(tf.argmax(inputs, axis=1)[:, None], tf.float32)
+
+    def model_fn():
+        dense = L.Dense(2, input_shape=[2], use_bias=False)
+        return tff.learning.models.from_keras_model(
+            tf.keras.Sequential([dense, Chosen()]),
+            tf.keras.losses.MeanSquaredError(),
+            against_keras.spec_of((x, y)),
+            metrics=[
+                tf.keras.metrics.MeanIoU(2, name="mean"),
+                tf.keras.metrics.IoU(2, [1], name="one"),
+                tf.keras.metrics.BinaryIoU([0], name="binary"),
+            ],
+        )
+
+    test = simulation.ClientDatasets.from_arrays(
+        {"a": (x[:1], y[:1]), "b": (x[1:], y[1:])}, batch_size=2
+    )
+    evaluate = simulation.build_evaluation(model_fn, test, accuracy_metric=None)
+    weights = tff.learning.models.ModelWeights([np.eye(2, dtype=np.float32)], [])
+    found = evaluate(weights)
+    for name in ("mean", "one", "binary"):
+        np.testing.assert_allclose(found[name], 0.5, rtol=1e-6)
+    # Training has the metrics forget between clients.
+    algorithms.build_fed_avg(model_fn, 0.1)
+
+
 def functional(keras_model):
     spec = against_keras.spec_of((STEPS, NEXT))
     return tff.learning.models.functional_model_from_keras(

@@ -189,7 +189,7 @@ class _Keras2Model(tff.learning.models.VariableModel):
                 "metric of your own with all its variables."
             ) from error
         if tf.executing_eagerly():
-            metric.reset_state()
+            keras2_metrics.reset(metric)
         return metric
 
     @property
@@ -284,7 +284,7 @@ class _Keras2Model(tff.learning.models.VariableModel):
     @autograph.as_written
     def reset_metrics(self) -> None:
         for metric in self._model.get_metrics():
-            metric.reset_state()
+            keras2_metrics.reset(metric)
 
     @autograph.as_written
     def report_local_unfinalized_metrics(self) -> Any:

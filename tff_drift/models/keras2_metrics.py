@@ -66,6 +66,18 @@ def finalizer_of_sums(metric: Any) -> Callable[..., Any]:
     return finalize
 
 
+def reset(metric: Any) -> None:
+    """Has a metric forget what it has seen; in the graphs of TFF, too.
+
+    The metrics of intersection over union set their sums in a session of Keras.
+    """
+    if type(metric).reset_state is not tf.keras.metrics.IoU.reset_state:
+        metric.reset_state()
+        return
+    for variable in metric.variables:
+        variable.assign(tf.zeros_like(variable))
+
+
 def is_late(metric: Any) -> bool:
     """Returns whether a metric makes variables at its first batch."""
     is_built = metric.built and getattr(metric, "_built", True)
