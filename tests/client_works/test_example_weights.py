@@ -269,6 +269,89 @@ def test_metrics_are_weighted_as_in_fit():
         np.testing.assert_allclose(found[name], value, rtol=1e-5)
 
 
+@pytest.mark.parametrize("is_made", [True, False])
+def test_a_weighted_metric_with_the_name_of_another_is_named_as_in_fit(is_made):
+    make = tf.keras.metrics.MeanAbsoluteError
+    keras_model = dense()
+    keras_model.compile("sgd", "mse", metrics=[make()], weighted_metrics=[make()])
+    batch = (X, X[:, :3], WEIGHTS)
+    expected = keras_model.evaluate(
+        *batch[:2], sample_weight=WEIGHTS, verbose=0, return_dict=True
+    )
+    given = [make() if is_made else make for _ in range(2)]
+    model = models.from_keras2(
+        dense(),
+        per_example(),
+        against_keras.spec_of(batch),
+        metrics=given[:1],
+        weighted_metrics=given[1:],
+    )
+    for variable, value in zip(
+        model.trainable_variables, keras_model.get_weights(), strict=True
+    ):
+        variable.assign(value)
+    model.forward_pass(batch)
+    sums = model.report_local_unfinalized_metrics()
+    finalizers = model.metric_finalizers()
+    assert list(finalizers) == list(sums)
+    # That of `make` and the same with `weighted_` before it.
+    assert len(expected) == 3
+    for name, value in expected.items():
+        np.testing.assert_allclose(finalizers[name](sums[name]), value, rtol=1e-5)
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+@pytest.mark.parametrize(
+    "names", [("m", "m"), ("loss",)], ids=["twice", "that of the loss"]
+)
+def test_metrics_of_one_name_are_refused(names, is_made):
+    def made(name):
+        def make():
+            return tf.keras.metrics.MeanAbsoluteError(name)
+
+        return make() if is_made else make
+
+    def of(function, argument="metrics"):
+        metrics = {argument: [made(name) for name in names]}
+        return function(dense(), per_example(), spec, **metrics)
+
+    spec = against_keras.spec_of((X, X[:, :3]))
+    for model_fn in (
+        lambda: of(tff.learning.models.from_keras_model),
+        lambda: of(models.from_keras2),
+        lambda: of(models.from_keras2, "weighted_metrics"),
+    ):
+        with pytest.raises(
+            ValueError, match=f"found '{names[0]}' twice. Give"
+        ) as error:
+            algorithms.build_fed_avg(model_fn, 0.1)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("form", [list, dict])
+def test_loss_weights_by_name_are_those_of_the_outputs(form):
+    keras_model = two_outputs()
+    labels = (X[:, :3], 2 * X[:, :3])
+    losses = {name: per_example() for name in "ab"}
+    losses = losses if form is dict else list(losses.values())
+
+    def of_weights(loss_weights):
+        spec = against_keras.spec_of((X, labels))
+        return models.from_keras2(keras_model, losses, spec, loss_weights=loss_weights)
+
+    model = of_weights({"b": 100.0, "a": 1.0})
+    squares = [
+        np.mean((found - wanted) ** 2)
+        for found, wanted in zip(keras_model.predict(X, verbose=0), labels, strict=True)
+    ]
+    np.testing.assert_allclose(
+        model.forward_pass((X, labels)).loss, squares[0] + 100 * squares[1], rtol=1e-5
+    )
+    for wrong in ({"a": 1.0, "c": 1.0}, {"a": 1.0}):
+        with pytest.raises(ValueError, match="loss_weights must have an entry for eac"):
+            of_weights(wrong)
+
+
 def test_a_run_and_batches_with_names():
     arrays = {"x": X, "y": Y, "sample_weight": WEIGHTS}
     halves = {

@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 
 from tests import tiers
 from tests.client_works import against_keras
-from tff_drift import algorithms, simulation
+from tff_drift import algorithms, models, simulation
 from tff_drift.models.keras2 import as_in_fit
 
 L = tf.keras.layers
@@ -348,6 +348,45 @@ def test_labels_by_name_and_a_list_of_losses(keys):
     against_keras.assert_alike(trained, expected)
 
 
+class SquaredErrors(tf.keras.losses.Loss):
+    def call(self, y_true, y_pred):
+        return (y_true - y_pred) ** 2
+
+
+OF_EXAMPLES = [
+    tf.keras.losses.KLDivergence(),
+    tf.keras.losses.CosineSimilarity(),
+    tf.keras.losses.CategoricalHinge(),
+    tf.keras.losses.MeanSquaredError("sum"),
+    SquaredErrors(),
+]
+
+
+@pytest.mark.parametrize("loss", OF_EXAMPLES, ids=lambda loss: type(loss).__name__)
+def test_labels_without_a_last_dimension_are_not_one_example(loss):
+    """As in `fit`: labels `[n]` of outputs `[n, 1]` are a number for each example."""
+    x, y = np.float32([[0.2], [0.9], [0.4]]), np.float32([0.0, 1.0, 1.0])
+
+    def one():
+        ones = {"kernel_initializer": "ones", "activation": "sigmoid"}
+        return tf.keras.Sequential([L.Dense(1, input_shape=[1], **ones)])
+
+    def two():
+        inputs = tf.keras.Input([1])
+        outputs = [one()(inputs), one()(2 * inputs)]
+        return tf.keras.Model(inputs, outputs)
+
+    for build, losses, labels in ((one, loss, y), (two, [loss] * 2, (y, y))):
+        keras_model = build()
+        keras_model.compile("sgd", losses)
+        given = list(labels) if build is two else labels
+        expected = keras_model.evaluate(x, given, verbose=0, return_dict=True)["loss"]
+        spec = against_keras.spec_of((x, labels))
+        model = as_in_fit(tff.learning.models.from_keras_model(build(), losses, spec))
+        found = model.forward_pass((x, labels)).loss
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 def test_labels_that_are_not_those_of_the_outputs_are_refused():
     def model_fn():
         given = {"kind": np.array([2, 0]), "weight": np.array([[1.0], [3.0]])}
@@ -374,6 +413,80 @@ def test_a_layer_that_is_adapted_in_the_model_function_is_refused():
     with pytest.raises(ValueError, match=r"Normalization\(mean=") as error:
         algorithms.build_fed_avg(model_fn, 0.1)
     assert len(str(error.value)) < 1200
+
+
+def test_constraints_of_weights_are_refused():
+    def constrained(trainable=True):
+        hidden = L.Dense(3, input_shape=[5], kernel_constraint="non_neg")
+        hidden.trainable = trainable
+        return tf.keras.Sequential([hidden, L.Dense(5)])
+
+    loss = tf.keras.losses.MeanSquaredError()
+    spec = against_keras.spec_of((FEATURES, FEATURES))
+    make = tff.learning.models.from_keras_model
+    for model_fn in (
+        lambda: make(constrained(), loss, spec),
+        lambda: models.from_keras2(constrained(), loss, spec),
+        tff.learning.models.functional_model_from_keras(constrained, loss, spec),
+    ):
+        with pytest.raises(ValueError, match=r"constraint of its weight '.*kernel:0'"):
+            algorithms.build_fed_avg(model_fn, 0.1)
+    # A weight that is not trained stays what it is.
+    models.from_keras2(constrained(trainable=False), loss, spec)
+
+
+def test_losses_of_layers_of_half_precision():
+    """The kernel is all ones: its regularizer adds 0.1 · 5."""
+    hidden = L.Dense(
+        1,
+        input_shape=[5],
+        dtype="mixed_float16",
+        kernel_initializer="ones",
+        kernel_regularizer=tf.keras.regularizers.L2(0.1),
+    )
+    labels = np.float32([[1.0], [2.0]])
+    model = models.from_keras2(
+        tf.keras.Sequential([hidden]),
+        tf.keras.losses.MeanSquaredError(),
+        against_keras.spec_of((FEATURES, labels)),
+    )
+    expected = np.mean((FEATURES.sum(axis=1) - labels[:, 0]) ** 2) + 0.5
+    found = model.forward_pass((FEATURES, labels)).loss
+    np.testing.assert_allclose(found, expected, rtol=2e-3)
+
+
+def test_metrics_of_intersection_over_union():
+    """Of [0, 1, 1] found as [0, 1, 0], each class has one in common of two."""
+    x = np.float32([[1, 0], [0, 1], [1, 0]])
+    y = np.array([0, 1, 1])
+
+    class Chosen(L.Layer):
+        def call(self, inputs):
+            return tf.cast(tf.argmax(inputs, axis=1)[:, None], tf.float32)
+
+    def model_fn():
+        dense = L.Dense(2, input_shape=[2], use_bias=False)
+        return tff.learning.models.from_keras_model(
+            tf.keras.Sequential([dense, Chosen()]),
+            tf.keras.losses.MeanSquaredError(),
+            against_keras.spec_of((x, y)),
+            metrics=[
+                tf.keras.metrics.MeanIoU(2, name="mean"),
+                tf.keras.metrics.IoU(2, [1], name="one"),
+                tf.keras.metrics.BinaryIoU([0], name="binary"),
+            ],
+        )
+
+    test = simulation.ClientDatasets.from_arrays(
+        {"a": (x[:1], y[:1]), "b": (x[1:], y[1:])}, batch_size=2
+    )
+    evaluate = simulation.build_evaluation(model_fn, test, accuracy_metric=None)
+    weights = tff.learning.models.ModelWeights([np.eye(2, dtype=np.float32)], [])
+    found = evaluate(weights)
+    for name in ("mean", "one", "binary"):
+        np.testing.assert_allclose(found[name], 0.5, rtol=1e-6)
+    # Training has the metrics forget between clients.
+    algorithms.build_fed_avg(model_fn, 0.1)
 
 
 def functional(keras_model):

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from tests import keras3_models
 from tests import models as small
@@ -320,6 +321,20 @@ class Largest(keras.metrics.Metric):
         return {"once": self.total.value, "twice": 2 * self.total.value}
 
 
+class Itself(Largest):
+    """Returns its variable."""
+
+    def result(self):
+        return self.total
+
+
+class ByName(Largest):
+    """Returns its variable in a mapping."""
+
+    def result(self):
+        return {"total": self.total}
+
+
 def test_metrics_are_those_of_keras_on_all_examples():
     keras_model = keras3_models.softmax_regression()
     labels = [np.eye(small.NUM_CLASSES, dtype=np.float32)[y] for _, y in CLIENTS]
@@ -335,6 +350,8 @@ def test_metrics_are_those_of_keras_on_all_examples():
             keras.metrics.F1Score(name="f1"),
             keras.metrics.R2Score(),
             Largest(name="largest"),
+            ByName(name="by_name"),
+            Itself(name="itself"),
         ]
 
     def model_fn():
@@ -358,6 +375,18 @@ def test_metrics_are_those_of_keras_on_all_examples():
         np.testing.assert_allclose(
             tf.nest.flatten(found[name]), tf.nest.flatten(expected), rtol=1e-5
         )
+    assert found["itself"] == found["by_name"]["total"] == found["largest"]["once"]
+    test = simulation.ClientDatasets.from_arrays(
+        {
+            str(place): (x, y)
+            for place, ((x, _), y) in enumerate(zip(CLIENTS, labels, strict=True))
+        },
+        batch_size=4,
+    )
+    evaluate = simulation.build_evaluation(model_fn, test, accuracy_metric=None)
+    weights = tff.learning.models.ModelWeights.from_model(model_fn())
+    largest = np.asarray(keras_model(every[0])).max(axis=1).sum()
+    np.testing.assert_allclose(evaluate(weights)["itself"], largest, rtol=1e-5)
 
 
 def test_metrics_without_names_have_the_same_in_each_call_of_the_model_function():

@@ -49,6 +49,26 @@ def test_draws_as_keras_does_without_a_seed():
     np.testing.assert_array_equal(ours, tf.nn.dropout(FEATURES, 0.5))
 
 
+@pytest.mark.parametrize("seed", [None, [1, 2]])
+def test_the_arguments_of_keras_layer(seed):
+    """A mask with a size of 1 drops whole columns of steps."""
+    layer = layers.Dropout(0.5, noise_shape=(None, 1, None), seed=7)
+    x = np.ones([3, 4, 50], np.float32)
+    if seed is None:
+        outputs = layer(x, training=True).numpy()
+    else:
+        with step_seed.step_seed(tf.Variable(tf.constant(seed, tf.int64))):
+            outputs = layer(x, training=True).numpy()
+    assert set(np.unique(outputs)) == {0, 2}
+    np.testing.assert_array_equal(outputs, np.repeat(outputs[:, :1], 4, axis=1))
+    config = layers.Dropout.from_config(layer.get_config()).get_config()
+    assert (config["noise_shape"], config["seed"]) == ((None, 1, None), 7)
+    with pytest.raises(TypeError, match="noise_shape must be a list or tuple of sizes"):
+        layers.Dropout(0.5, noise_shape=1)
+    with pytest.raises(TypeError, match="seed must be an integer"):
+        layers.Dropout(0.5, seed="7")
+
+
 def test_padding_stays_padding_behind_it():
     tokens = np.array([[1, 2, 0, 0, 0]])
     outputs = []

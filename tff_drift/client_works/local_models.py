@@ -25,7 +25,7 @@ from tff_drift.models import (
     loaded_weights,
     value_files,
 )
-from tff_drift.models.functional import check_no_mask, leaves_placeholders
+from tff_drift.models.functional import check_keras_model, leaves_placeholders
 from tff_drift.models.keras2 import as_in_fit
 from tff_drift.tensors import Tensors
 
@@ -338,8 +338,8 @@ def build_model_spec(model_fn: ModelFn) -> ModelSpec:
 
     Raises:
       TypeError: If `model_fn` is neither; the message says what to pass.
-      ValueError: If it uses a model that was made outside of it, or masks of a
-        functional model would be lost.
+      ValueError: If it uses a model that was made outside of it, or masks or
+        constraints of a functional model would be lost.
     """
     check_model_fn(model_fn)
     if isinstance(model_fn, tff.learning.models.FunctionalModel):
@@ -381,7 +381,7 @@ def _variable_model_spec(
 
 
 def _functional_model_spec(model: tff.learning.models.FunctionalModel) -> ModelSpec:
-    check_no_mask(model)
+    check_keras_model(model)
 
     @compat.tf_computation
     def initial_weights() -> tff.learning.models.ModelWeights:

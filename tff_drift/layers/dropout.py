@@ -5,6 +5,7 @@ See `tff_drift.layers.step_seed` for why.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -29,19 +30,36 @@ class Dropout(tf.keras.layers.Layer):
 
     Args:
       rate: The probability of dropping an element, at least 0 and below 1.
+      noise_shape: The shape of the mask, a list or tuple with 1 where elements are
+        dropped together and `None` for a size of the input; by default the input's.
+      seed: What masks are drawn with elsewhere. In training by this library it has no
+        effect.
       **kwargs: Passed on to `tf.keras.layers.Layer`.
 
     Raises:
-      TypeError: If `rate` is not a number.
-      ValueError: If `rate` is not in [0, 1).
+      TypeError: If `rate` is not a number, `noise_shape` no list or tuple, or `seed` no
+        integer.
+      ValueError: If `rate` is not in [0, 1), or `seed` is negative.
     """
 
-    def __init__(self, rate: float, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        rate: float,
+        noise_shape: Sequence[int | None] | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         # Layers behind this one are to know which time steps are padding.
         self.supports_masking = True
         checks.check_decay("rate", rate)
         self.rate = float(rate)
+        if noise_shape is not None:
+            what = "a list or tuple of sizes, such as (None, 1, None)"
+            checks.check_instance("noise_shape", noise_shape, (list, tuple), what)
+        if seed is not None:
+            checks.check_integer("seed", seed, at_least=0)
+        self.noise_shape, self.seed = noise_shape, seed
 
     def call(self, inputs: tf.Tensor, training: Any = None) -> tf.Tensor:
         """Drops elements of `inputs` when `training` is true."""
@@ -56,12 +74,19 @@ class Dropout(tf.keras.layers.Layer):
         )
 
     def _drop(self, inputs: tf.Tensor) -> tf.Tensor:
-        seed = draw_seed()
+        seed, shape = draw_seed(), self._mask_shape(inputs)
         if seed is None:
-            return tf.nn.dropout(inputs, self.rate)
+            return tf.nn.dropout(inputs, self.rate, shape, self.seed)
         return tf.nn.experimental.stateless_dropout(
-            inputs, self.rate, seed=seed, rng_alg="philox"
+            inputs, self.rate, seed=seed, rng_alg="philox", noise_shape=shape
         )
+
+    def _mask_shape(self, inputs: tf.Tensor) -> Any:
+        if self.noise_shape is None:
+            return None
+        sizes = enumerate(self.noise_shape)
+        shape = tf.shape(inputs)
+        return tf.stack([shape[k] if size is None else size for k, size in sizes])
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Returns `input_shape`: dropout changes no shape."""
@@ -69,4 +94,9 @@ class Dropout(tf.keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the configuration from which Keras rebuilds the layer."""
-        return {**super().get_config(), "rate": self.rate}
+        return {
+            **super().get_config(),
+            "rate": self.rate,
+            "noise_shape": self.noise_shape,
+            "seed": self.seed,
+        }

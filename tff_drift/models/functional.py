@@ -10,13 +10,14 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift.layers import step_seed
+from tff_drift.models.constraints import check_unconstrained
 
 # The module of TFF's functional models.
 _OF_TFF = tff.learning.models.functional_model_from_keras.__module__
 
 
-def check_no_mask(model: tff.learning.models.FunctionalModel) -> None:
-    """Raises if a mask of a Keras model's outputs would be lost.
+def check_keras_model(model: tff.learning.models.FunctionalModel) -> None:
+    """Raises if a mask of a Keras model's outputs, or a constraint, would be lost.
 
     `tff.learning.models.functional_model_from_keras` calls the Keras model as a
     function of its own, across whose border the mask does not reach loss and metrics.
@@ -25,7 +26,7 @@ def check_no_mask(model: tff.learning.models.FunctionalModel) -> None:
       model: The model.
 
     Raises:
-      ValueError: If an output has a mask.
+      ValueError: If an output has a mask, or a trainable weight a constraint.
     """
     predict: Any = getattr(model._predict_on_batch_fn, "python_function", None)
     if getattr(predict, "__module__", None) != _OF_TFF:
@@ -34,6 +35,7 @@ def check_no_mask(model: tff.learning.models.FunctionalModel) -> None:
     if not isinstance(keras_model, tf.keras.Model):
         with tf.Graph().as_default():
             keras_model = keras_model()
+    check_unconstrained(keras_model, keras_model.trainable_variables)
     outputs = getattr(keras_model, "outputs", None) or ()
     if any(getattr(each, "_keras_mask", None) is not None for each in outputs):
         raise ValueError(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import collections
-import inspect
-import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +10,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import autograph, checks
-from tff_drift.models import example_weights
+from tff_drift.models import example_weights, keras2_metrics
+from tff_drift.models.constraints import check_unconstrained
+from tff_drift.models.metric_states import check_different_names
 from tff_drift.models.outputs import by_output, named_outputs, weights_by_output
 
 # The module of TFF's models around Keras 2 models.
@@ -61,44 +61,44 @@ def from_keras2(
         perhaps `client_weight`, which is for a builder's `client_weighting`.
       metrics: A list of `tf.keras.metrics.Metric`s, or of functions that make one. As
         in `fit`, weights do not count in them.
-      loss_weights: The weights of the outputs' losses, in the form of `loss`.
+      loss_weights: The weights of the outputs' losses, in their order or by name.
       class_weight: The weights of the examples of each class, in training alone, as in
         `fit`; classes that are left out weigh 1.
-      weighted_metrics: As `metrics`, with the weights.
+      weighted_metrics: As `metrics`, with the weights. One with the name of a metric in
+        `metrics` is reported as `weighted_<name>`, as in `fit`.
 
     Returns:
       A `tff.learning.models.VariableModel`.
 
     Raises:
       TypeError: If an argument has the wrong type; the message names it.
-      ValueError: If the arguments do not fit each other or the model; the message
-        says which.
+      ValueError: If the arguments do not fit each other or the model, or the model has
+        constraints of its trainable weights; the message says which.
     """
     batch = example_weights.split(input_spec)
     example_weights.check_class_weight(class_weight, batch.labels)
-    names = _output_names(keras_model)
+    outputs = dict.fromkeys(_output_names(keras_model))
+    are_named = any(isinstance(each, Mapping) for each in (loss, loss_weights))
+    if are_named and loss_weights is not None:
+        loss_weights = by_output("loss_weights", loss_weights, outputs).values()
     if isinstance(loss, Mapping):
-        outputs = dict.fromkeys(names)
         loss = list(by_output("loss", loss, outputs).values())
-        if loss_weights is not None:
-            loss_weights = by_output("loss_weights", loss_weights, outputs)
     if loss_weights is not None:
-        values = dict(loss_weights) if isinstance(loss_weights, Mapping) else {}
-        loss_weights = [float(each) for each in values.values() or loss_weights]
+        loss_weights = [float(each) for each in loss_weights]
     weighted = list(weighted_metrics or ())
+    given = [*(metrics or ()), *weighted]
     wrapped = tff.learning.models.from_keras_model(
         keras_model,
         loss,
         (batch.inputs, batch.labels),
         loss_weights=loss_weights,
-        metrics=[*(metrics or ()), *weighted] or None,
+        metrics=given or None,
     )
-    first = len(metrics or ())
     model = _Keras2Model(
         wrapped,
         input_spec,
         class_weight,
-        {metric.name for metric in wrapped.get_metrics()[first:][: len(weighted)]},
+        keras2_metrics.name_weighted(wrapped, given, len(weighted)),
     )
     if class_weight is not None:
         first_output, *_ = keras_model.outputs or [None]
@@ -113,6 +113,10 @@ def as_in_fit(
 
     Args:
       model: Any model.
+
+    Raises:
+      ValueError: If the Keras model has constraints of its trainable weights, two
+        metrics have one name, or a metric cannot be made ready to count.
     """
     if type(model).__module__ != _OF_TFF:
         return model
@@ -133,10 +137,11 @@ class _Keras2Model(tff.learning.models.VariableModel):
       model: TFF's model.
       input_spec: The `tf.TensorSpec` structure of a batch, perhaps with weights.
       class_weight: See `from_keras2`.
-      weighted_metrics: The names of metrics in which weights count.
+      weighted_metrics: The metrics of the model in which weights count.
 
     Raises:
-      ValueError: If a metric cannot be made ready to count.
+      ValueError: If the model has constraints of its trainable weights, two metrics
+        have one name, or a metric cannot be made ready to count.
     """
 
     def __init__(
@@ -144,8 +149,10 @@ class _Keras2Model(tff.learning.models.VariableModel):
         model: Any,
         input_spec: Any,
         class_weight: Mapping[int, float] | None = None,
-        weighted_metrics: Any = (),
+        weighted_metrics: Sequence[Any] = (),
     ) -> None:
+        check_unconstrained(model._keras_model, model.trainable_variables)
+        check_different_names([metric.name for metric in model.get_metrics()])
         self._model, self._input_spec = model, input_spec
         self._keras_model = model._keras_model
         self._class_weight = class_weight
@@ -155,7 +162,7 @@ class _Keras2Model(tff.learning.models.VariableModel):
         self._late = {
             metric.name: self._made_ready(metric)
             for metric in model.get_metrics()
-            if _is_late(metric)
+            if keras2_metrics.is_late(metric)
         }
 
     def _made_ready(self, metric: Any) -> Any:
@@ -182,7 +189,7 @@ class _Keras2Model(tff.learning.models.VariableModel):
                 "metric of your own with all its variables."
             ) from error
         if tf.executing_eagerly():
-            metric.reset_state()
+            keras2_metrics.reset(metric)
         return metric
 
     @property
@@ -222,7 +229,12 @@ class _Keras2Model(tff.learning.models.VariableModel):
         for metric in self._model.get_metrics():
             self._update(metric, labels, predictions, loss, weights)
         return tff.learning.models.BatchOutput(
-            loss=tf.add_n([loss, *self._keras_model.losses]),
+            loss=tf.add_n(
+                [
+                    loss,
+                    *(tf.cast(each, loss.dtype) for each in self._keras_model.losses),
+                ]
+            ),
             predictions=predictions,
             num_examples=_num_rows(tf.nest.flatten(inputs)[0]),
         )
@@ -254,13 +266,13 @@ class _Keras2Model(tff.learning.models.VariableModel):
             type(metric).update_state(metric, labels, predictions)
             return
         mask = getattr(predictions, "_keras_mask", None)
-        if metric.name not in self._weighted_metrics:
+        if metric not in self._weighted_metrics:
             weights, labels = mask, _as_column(labels, predictions)
         else:
             labels = _with_rank_of(labels, predictions)
             weights = weights if mask is None else _masked(weights, mask)
         arguments = example_weights.as_argument(weights)
-        if arguments and not _takes_weights(metric):
+        if arguments and not keras2_metrics.takes_weights(metric):
             raise ValueError(
                 f"the metric {checks.shown(metric.name)} cannot leave out the steps "
                 "that a mask hides: update_state of its class has no sample_weight. "
@@ -272,7 +284,7 @@ class _Keras2Model(tff.learning.models.VariableModel):
     @autograph.as_written
     def reset_metrics(self) -> None:
         for metric in self._model.get_metrics():
-            metric.reset_state()
+            keras2_metrics.reset(metric)
 
     @autograph.as_written
     def report_local_unfinalized_metrics(self) -> Any:
@@ -292,7 +304,7 @@ class _Keras2Model(tff.learning.models.VariableModel):
         if metric.name in self._late:
             return autograph.traced_as_written(self._late_finalizer(metric.name))
         if type(metric).result is tf.keras.metrics.Mean.result:
-            return _finalizer_of_sums(metric)
+            return keras2_metrics.finalizer_of_sums(metric)
         return autograph.traced_as_written(of_tff.python_function)
 
     def _late_finalizer(self, name: str) -> Callable[[Sequence[tf.Tensor]], Any]:
@@ -312,27 +324,6 @@ class _Keras2Model(tff.learning.models.VariableModel):
         return finalize
 
 
-def _finalizer_of_sums(metric: Any) -> Callable[..., Any]:
-    """Returns the value of a sum or a mean of Keras as a function of its variables'.
-
-    By Keras' own line, without a metric built anew for its variables.
-    """
-    calculate, reduction = type(metric).result, metric.reduction
-    places = {
-        name: place
-        for place, variable in enumerate(metric.variables)
-        for name in ("total", "count")
-        if variable is getattr(metric, name, None)
-    }
-
-    @autograph.as_written
-    def finalize(values: Sequence[tf.Tensor]) -> Any:
-        sums = {name: values[place] for name, place in places.items()}
-        return calculate(types.SimpleNamespace(reduction=reduction, **sums))
-
-    return finalize
-
-
 def _output_names(keras_model: Any) -> list[str]:
     """Returns the names of a model's outputs, in the order of `keras_model.outputs`."""
     if not getattr(keras_model, "outputs", None):
@@ -348,7 +339,7 @@ def _num_rows(leaf: Any) -> Any:
 def _loss_of(loss: Any, labels: Any, predictions: Any, weights: Any) -> Any:
     """Returns a loss of Keras, which finds the mask of the predictions itself."""
     if weights is None:
-        return loss(y_true=labels, y_pred=predictions)
+        return loss(y_true=_as_column(labels, predictions), y_pred=predictions)
     labels = _with_rank_of(labels, predictions)
     return loss(y_true=labels, y_pred=predictions, sample_weight=weights)
 
@@ -367,8 +358,8 @@ def _with_rank_of(labels: Any, predictions: Any) -> Any:
 def _as_column(labels: Any, predictions: Any) -> Any:
     """Returns labels `[n]` of predictions `[n, 1]` as `[n, 1]`, as Keras' `fit` does.
 
-    Otherwise some metrics, such as the mean absolute error, count a batch and not its
-    examples.
+    Otherwise some losses and metrics, such as the cosine similarity, take a batch for
+    one example.
     """
     if tf.nest.is_nested(predictions):
         return labels
@@ -384,19 +375,4 @@ def _masked(weights: Any, mask: Any) -> Any:
     extra = [1] * (shown.shape.rank - weights.shape.rank)
     return shown * tf.cast(
         tf.reshape(weights, tf.concat([tf.shape(weights), extra], 0)), tf.float32
-    )
-
-
-def _is_late(metric: Any) -> bool:
-    """Returns whether a metric makes variables at its first batch."""
-    is_built = metric.built and getattr(metric, "_built", True)
-    return not is_built or not metric.variables
-
-
-def _takes_weights(metric: Any) -> bool:
-    function = tf.__internal__.decorator.unwrap(type(metric).update_state)[1]
-    parameters = inspect.signature(function).parameters.values()
-    return any(
-        each.name == "sample_weight" or each.kind is each.VAR_KEYWORD
-        for each in parameters
     )

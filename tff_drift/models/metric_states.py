@@ -135,7 +135,10 @@ class _KerasMetric(MetricState):
         return weights_by_output(seen.weights, outputs)[self._output]
 
     def result(self, state: Sequence[tf.Tensor]) -> Any:
-        return self.metric.stateless_result(list(state))
+        mapping = list(zip(self.metric.variables, state, strict=True))
+        with import_keras3().StatelessScope(state_mapping=mapping):
+            # A variable, which some metrics return, has its value in the scope alone.
+            return tf.nest.map_structure(tf.convert_to_tensor, self.metric.result())
 
 
 def build_metric_states(
@@ -187,13 +190,25 @@ def build_metric_states(
         _Count("num_batches", lambda seen: 1),
     ]
     states.extend(each for each in defaults if each.name not in names)
+    check_different_names(names)
+    return states
+
+
+def check_different_names(names: Sequence[str]) -> None:
+    """Raises if two metrics of a model have one name, under which one would be lost.
+
+    Args:
+      names: The names of all, with those that each model has.
+
+    Raises:
+      ValueError: If they do.
+    """
     twice = [name for name, count in collections.Counter(names).items() if count > 1]
     if twice:
         raise ValueError(
             f"metrics must have different names, found {checks.shown(twice[0])} twice. "
             "Give one of them another name."
         )
-    return states
 
 
 def _flat(

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tff_drift import checks
 from tff_drift.layers import step_seed
 from tff_drift.models import shared_values
+from tff_drift.models.constraints import check_unconstrained
 from tff_drift.tensors import eagerly
 
 T = TypeVar("T")
@@ -117,13 +118,7 @@ class StatelessModel:
                 f"keras_model {checks.shown(model.name)} has no trainable weights. Set "
                 "trainable = True for what clients are to train."
             )
-        for each in self.trainable:
-            if each.constraint is not None:
-                raise ValueError(
-                    f"keras_model {checks.shown(model.name)} has a constraint of its "
-                    f"weight {checks.shown(each.path)}, which clients would not keep: "
-                    "TFF's optimizers know none. Leave it out, or use a regularizer."
-                )
+        check_unconstrained(model, self.trainable)
 
     def output_spec(self) -> Any:
         """Returns the structure of `keras.KerasTensor`s of the model's outputs."""
