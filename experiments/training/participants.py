@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tasks
@@ -32,7 +32,7 @@ def build_callbacks(
     )
     model = None
     if settings.evaluated_model == "latest":
-        model = _mean_latest_model
+        model = _MeanLatestModel()
     # A metric that is to fall must not be watched for a fall. The name of one that the
     # model lacks watches nothing.
     watched = task.accuracy_metric if task.higher_is_better else "accuracy"
@@ -82,6 +82,12 @@ def check_trackers(names: Sequence[str] | None) -> None:
             raise UserError(f"--track={name}: {error}") from error
 
 
-def _mean_latest_model(run: callbacks.TrainingRun, state: Any) -> Any:
-    assert run.client_states is not None  # The flag is for methods that keep them.
-    return simulation.mean_latest_model(run.process, state, run.client_states)
+class _MeanLatestModel:
+    """What `evaluated_model=latest` evaluates."""
+
+    # The flag is in the run's configuration.
+    settings: Mapping[str, Any] = {}
+
+    def __call__(self, run: callbacks.TrainingRun, state: Any) -> Any:
+        assert run.client_states is not None  # The flag is for methods that keep them.
+        return simulation.mean_latest_model(run.process, state, run.client_states)

@@ -95,6 +95,9 @@ def test_weights_come_with_the_examples_however_they_are_read():
         "loaded": simulation.ClientDatasets(
             ["a"], lambda _: [x, y, y / 2], batch_size=2, max_examples=4
         ),
+        "lists": simulation.ClientDatasets(
+            ["a"], lambda _: (x.tolist(), y.tolist()), batch_size=2
+        ),
         "by name": simulation.ClientDatasets.from_arrays(
             {"a": {"y": y, "x": x}}, batch_size=2, transform=doubled
         ),
@@ -111,6 +114,7 @@ def test_weights_come_with_the_examples_however_they_are_read():
             "x": x[:4],
             "y": y[:4],
         },
+        "lists": {"client_weight": [1.5] * 5, "x": x, "y": y},
         "by name": {"client_weight": [1.5] * 5, "x": x * 2, "y": y * 2},
     }
     for form, wanted in expected.items():
@@ -118,6 +122,78 @@ def test_weights_come_with_the_examples_however_they_are_read():
         for name, array in wanted.items():
             np.testing.assert_array_equal(found[form][name], array)
             assert found[form]["client_weight"].dtype == np.float32
+
+
+X, Y = np.arange(10.0).reshape(5, 2), np.arange(5)
+FORMS = {
+    "pairs": (X, Y),
+    "pairs with weights of examples": (X, Y, Y / 2),
+    "by name": {"y": Y, "x": X},
+}
+
+
+def assert_examples(datasets, weight, x, y, sample_weight=None, client="a"):
+    wanted = {"client_weight": [weight] * len(y), "x": x, "y": y}
+    if sample_weight is not None:
+        wanted["sample_weight"] = sample_weight
+    assert list(datasets.element_spec) == sorted(wanted)
+    found = datasets.examples(client)
+    assert list(found) == sorted(wanted)
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+@pytest.mark.parametrize("before", [None, doubled])
+@pytest.mark.parametrize("is_loaded", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_another_transform_is_given_examples_without_weights(form, is_loaded, before):
+    given = []
+
+    def negative(examples, generator):
+        given.append(examples)
+        return tf.nest.map_structure(lambda array: -array, examples)
+
+    options = {"batch_size": 5, "shuffle": False, "transform": before}
+    train = simulation.ClientDatasets.from_arrays({"a": FORMS[form]}, **options)
+    if is_loaded:
+        train = simulation.ClientDatasets(["a"], lambda _: FORMS[form], **options)
+    own = Y / 2 if "weights" in form else None
+    train = train.with_client_weights({"a": 1.5})
+    assert train.transform is before
+    changed = train.replace(transform=negative)
+    assert_examples(changed, 1.5, -X, -Y, None if own is None else -own)
+    (batch,) = changed.training_batches("a", 0)
+    np.testing.assert_array_equal(batch["x"], -X)
+    np.testing.assert_array_equal(batch["client_weight"], [1.5] * 5)
+    for examples in given:
+        tf.nest.assert_same_structure(examples, FORMS[form])
+    for plain in (changed.replace(transform=None), train.replace(transform=None)):
+        assert plain.transform is None
+        assert_examples(plain, 1.5, X, Y, own)
+    again = changed.replace(transform=changed.transform)
+    assert_examples(again, 1.5, -X, -Y, None if own is None else -own)
+
+
+@pytest.mark.parametrize("transform", [None, doubled])
+@pytest.mark.parametrize("form", FORMS)
+def test_weights_stay_with_examples_that_are_shared_or_pooled(form, transform):
+    train = simulation.ClientDatasets.from_arrays(
+        {"a": FORMS[form], "b": FORMS[form]}, batch_size=5, transform=transform
+    ).with_client_weights({"a": 1.5, "b": 1.5})
+    own = Y / 2 if "weights" in form else None
+    times = 1 if transform is None else 2
+    public = simulation.sample_examples(train.replace(transform=None), 1.0, seed=0)
+    both = simulation.share(train, public)
+    assert both.num_examples("a") == 15
+    for datasets, client in ((both, "a"), (simulation.pool(train), "everyone")):
+        found = datasets.examples(client)
+        first = {name: array[:5] for name, array in found.items()}
+        assert list(first) == list(train.element_spec)
+        np.testing.assert_array_equal(first["x"], X * times)
+        np.testing.assert_array_equal(found["client_weight"], 1.5)
+        rows = datasets.replace(transform=None, max_examples=5)
+        assert_examples(rows, 1.5, X, Y, own, client)
+    assert sorted(both.examples("a")["y"]) == sorted(np.tile(Y, 3) * times)
 
 
 @pytest.mark.parametrize(

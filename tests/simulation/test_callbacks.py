@@ -183,6 +183,59 @@ def test_two_callbacks_of_a_class_keep_their_settings_apart(tmp_path):
         run(Settled(width=1), output_dir=tmp_path)
 
 
+def weights_of(run, state):
+    return run.process.get_model_weights(state)
+
+
+def others_of(run, state):
+    return weights_of(run, state)
+
+
+class Sized:
+    """What is evaluated, with settings of its own."""
+
+    def __init__(self, size):
+        self.settings = {"size": size}
+
+    def __call__(self, run, state):
+        return weights_of(run, state)
+
+
+@pytest.mark.parametrize("callback", [PeriodicEvaluation, FinalEvaluation])
+@pytest.mark.parametrize(
+    ("model", "other", "change"),
+    [
+        (weights_of, others_of, 'model was "weights_of" and is now "others_of"'),
+        (weights_of, None, 'model was "weights_of" and is now absent'),
+        (None, Sized(1), r"model\.size was absent and is now 1"),
+        (Sized(1), Sized(2), r"model\.size was 1 and is now 2"),
+    ],
+)
+def test_another_model_to_evaluate_is_refused(tmp_path, callback, model, other, change):
+    def go(model):
+        return run(
+            callback(lambda weights: {"norm": 1.0}, model=model),
+            rounds=1,
+            output_dir=tmp_path,
+        )
+
+    go(model)
+    with pytest.raises(ValueError, match=change):
+        go(other)
+    go(model)
+
+
+def test_the_usual_settings_of_evaluations_are_those_of_earlier_versions(tmp_path):
+    def measure(weights):
+        return {"norm": 1.0}
+
+    assert PeriodicEvaluation(measure).settings == {"rounds_per_evaluation": 10}
+    assert FinalEvaluation(measure).settings == {}
+    run(FinalEvaluation(measure, prefix="a_"), output_dir=tmp_path)
+    with pytest.raises(ValueError, match='prefix was "a_" and is now "b_"'):
+        run(FinalEvaluation(measure, prefix="b_"), output_dir=tmp_path)
+
+
 def test_settings_of_callbacks_never_hide_the_runs_own(tmp_path):
     run(Settled(seed=5), output_dir=tmp_path)
     with pytest.raises(ValueError, match=r"figuration: seed was 0 and is now 2"):

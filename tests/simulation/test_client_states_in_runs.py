@@ -173,6 +173,43 @@ def test_a_store_goes_on_with_its_server_state(process, train):
     assert mismatch < 1e-6
 
 
+def test_a_store_and_its_server_state_begin_a_run_in_a_folder(process, train, tmp_path):
+    states = store("ram", process, None)
+    first = run(process, train, rounds=2, client_states=states)
+    leaves = {name: np.array(leaf) for name, leaf in states.leaves().items()}
+
+    def go_on(rounds, output_dir):
+        begun = store("ram", process, None)
+        begun.load_leaves(leaves)
+        options = {"client_states": begun, "initial_state": first.state}
+        return run(process, train, rounds, output_dir, **options), begun
+
+    whole, expected = go_on(2, None)
+    go_on(1, tmp_path / "run")
+    resumed, found = go_on(2, tmp_path / "run")
+    weights = [
+        [np.asarray(leaf) for leaf in result.model_weights.trainable]
+        for result in (resumed, whole)
+    ]
+    models.assert_bit_equal(*weights)
+    np.testing.assert_array_equal(variates(found), variates(expected))
+    assert np.any(variates(found))
+
+
+def test_a_store_on_disk_is_not_taken_for_another_run(process, train, tmp_path):
+    with store("disk", process, tmp_path / "states") as states:
+        states.scatter(["client_0"], [process.initial_client_state])
+        states.commit(0)
+        with pytest.raises(client_states.ClientStatesError, match="InMemoryClientS"):
+            run(
+                process,
+                train,
+                output_dir=tmp_path / "run",
+                client_states=states,
+                initial_state=process.initialize(),
+            )
+
+
 def test_a_store_without_need_or_of_another_kind_is_refused(process, train):
     plain = models.fed_avg(0.1)
     states = store("ram", process, None)

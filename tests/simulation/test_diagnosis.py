@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow_federated as tff
 
+from tests import tiers
 from tests.simulation.diagnosis_clients import (
     CLASSES,
     DIMENSION,
@@ -302,6 +303,32 @@ def test_momentum_multiplies_what_steps_add_up_to():
     optimizer = tff.learning.optimizers.build_sgdm(0.1, 0.9)
     # 0.1, 0.1 (1 + 0.9) more, and 0.1 (1 + 0.9 + 0.81).
     assert _scales(optimizer, np.array([1, 3])) == pytest.approx([0.1, 0.561])
+
+
+@pytest.mark.parametrize("context", tiers.first(["native"], ["native", "local"]))
+def test_examples_of_other_dtypes_are_cast(context):
+    if context == "native":
+        execution.set_native_execution_context()
+    clients = {
+        # Copies of one example, in NumPy's own dtypes.
+        name: (np.repeat(x, 4, axis=0).astype(np.float64), np.repeat(y, 4))
+        for name, (x, y) in labelled([np.array([i]) for i in range(4)], 4).items()
+    }
+    clients = {name: (x, y.astype(np.int64)) for name, (x, y) in clients.items()}
+    report = diagnose_softmax(clients, cohort_size=4, rounds=0)
+    # All classes are as likely at the start: the slopes are 0.9 once, 0.1 nine times.
+    squares = [np.sum(x[0] ** 2) + 1 for x, _ in clients.values()]
+    found = report.differences[0]
+    expected = (0.9**2 + 9 * 0.1**2) * np.mean(squares)
+    assert value(found, "mean_squared_length") == pytest.approx(expected, 1e-4)
+
+
+def test_a_value_that_a_cast_changes_is_named_by_its_client():
+    clients = labelled([np.arange(4)] * 4, 4)
+    clients = {name: (x, y.astype(np.float64)) for name, (x, y) in clients.items()}
+    clients["c02"][1][3] = 2.5
+    with pytest.raises(ValueError, match=r"client 'c02', example 3: found 2.5"):
+        diagnose_softmax(clients, cohort_size=4, rounds=0)
 
 
 @pytest.mark.conformance

@@ -96,9 +96,57 @@ def test_inputs_with_the_number_of_a_label_are_not_blamed(names):
 
     # Names of their own do not say which are the labels.
     unknown = "client 'ann', example 0"
-    assert named(_TOKEN) == unknown
     expected = unknown if names == ("first", "second") else "client 'bob', example 1"
     assert named(_LABEL) == expected
+
+
+def _explained(complaint, *clients):
+    clients = dict(zip(("ann", "bob"), clients, strict=False))
+    datasets = simulation.ClientDatasets.from_arrays(clients, batch_size=2)
+    naming = label_errors.naming_bad_labels(datasets, list(clients))
+    with pytest.raises(ValueError, match="client '") as caught, naming:
+        raise ValueError(complaint)
+    return str(caught.value)
+
+
+_INPUTS, _LABELS = np.array([[1, 2], [4, 12]]), np.array([1, 2])
+
+
+def test_an_embedding_is_blamed_for_what_inputs_alone_have():
+    expected = (
+        "client 'ann', example 1: found 12, but the model has an embedding for 0 to 9. "
+        "Correct the example, or build the model with an embedding for each."
+    )
+    assert _explained(_TOKEN, (_INPUTS, _LABELS)) == expected
+    by_other_names = {"first": _INPUTS, "second": _LABELS}
+    assert _explained(_TOKEN, by_other_names) == expected
+
+
+@pytest.mark.parametrize(
+    ("clients", "places"),
+    [
+        # A loss may have a table of its own.
+        (
+            [(_INPUTS, np.array([1, 12]))],
+            "x has 12 in client 'ann', example 1, and y has 12 in client 'ann', "
+            "example 1",
+        ),
+        (
+            [(_INPUTS, _LABELS), (np.zeros((2, 2), int), np.array([12, 0]))],
+            "x has 12 in client 'ann', example 1, and y has 12 in client 'bob', "
+            "example 0",
+        ),
+        (
+            [{"x": np.zeros((2, 2)), "y": np.array([1, 12])}],
+            "y has 12 in client 'ann', example 1",
+        ),
+    ],
+)
+def test_of_an_index_that_labels_have_too_all_places_are_named(clients, places):
+    assert _explained(_TOKEN, *clients) == (
+        "found the index 12, but a table of the model or of its loss has the rows 0 to "
+        f"9: {places}. Correct the examples, or build the table with a row for each."
+    )
 
 
 @pytest.mark.parametrize(

@@ -212,9 +212,43 @@ class ClientDatasets(ClientExamples):
         stored = {name: changed.pop(name) for name in STORE_OPTIONS if name in changed}
         other = copy.copy(self)
         other.batching = dataclasses.replace(self.batching, **changed)
+        if "transform" in stored and self._has_client_weights:
+            stored["transform"] = WeightedTransform(stored["transform"])
         if stored:
             other._store = self._store.replace(**stored)
         return other
+
+    @property
+    def _has_client_weights(self) -> bool:
+        return isinstance(self._store.transform, WeightedTransform)
+
+    def as_loaded(self) -> ClientDatasets:
+        """Returns the same clients with examples as they are loaded.
+
+        Unlike those of `replace(transform=None)`, clients' weights are beside them.
+        """
+        if self._store.transform is None:
+            return self
+        other = copy.copy(self)
+        other._store = self._store.replace(transform=None)
+        return other
+
+    def with_examples(
+        self, client_ids: Sequence[str], load_client: Callable[[str], Examples]
+    ) -> ClientDatasets:
+        """Returns other clients under these options, except for `max_examples`.
+
+        Args:
+          client_ids: The clients.
+          load_client: Returns a client's examples, like those of `as_loaded`.
+        """
+        return ClientDatasets(
+            client_ids,
+            load_client,
+            cache_bytes=self.cache_bytes,
+            transform=self._store.transform,
+            **dataclasses.asdict(self.batching),
+        )
 
     def with_client_weights(self, weights: Mapping[str, float]) -> ClientDatasets:
         """Returns the same clients with weights, by which their updates are averaged.
@@ -237,20 +271,18 @@ class ClientDatasets(ClientExamples):
         """
         store, transform = self._store, self._store.transform
         load: Any = WeightedClients(
-            store.load_client,
-            checked_weights(weights, self.client_ids),
-            is_transformed=transform is not None,
+            store.load_client, checked_weights(weights, self.client_ids)
         )
         if store.holds_examples:
             load = InRam({each: load(each) for each in self.client_ids})
         other = copy.copy(self)
         other._check = None
         other._store = ExampleStore(
-            load,
-            store.max_examples,
-            store.cache_bytes,
-            None if transform is None else WeightedTransform(transform),
+            load, store.max_examples, store.cache_bytes, WeightedTransform(transform)
         )
+        if store.holds_examples and self.transform is None:
+            # Examples without names are refused at once where that loads nothing.
+            other._store.spec(self.client_ids[0])
         return other
 
     def __repr__(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from tff_drift import checks
 from tff_drift.simulation.data.batching import split
+from tff_drift.simulation.data.client_weights import WeightedTransform
 from tff_drift.simulation.data.example_store import ExampleStore
 from tff_drift.simulation.data.examples import (
     Examples,
@@ -75,7 +76,9 @@ class ClientExamples:
     @property
     def transform(self) -> Transform | None:
         """The function from loaded examples to a model's, see `__init__`."""
-        return self._store.transform
+        transform = self._store.transform
+        is_weighted = isinstance(transform, WeightedTransform)
+        return transform.transform if is_weighted else transform
 
     @property
     def cache_bytes(self) -> int:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tree
 
 from tff_drift import checks
 from tff_drift.models.example_weights import CLIENT_WEIGHT
+from tff_drift.simulation.data import lists
 from tff_drift.simulation.data.examples import Examples, Transform, num_rows
 
 # Of the components of examples, in their order.
@@ -50,38 +52,50 @@ class WeightedClients:
     Attributes:
       load_client: Returns a client's examples without weights.
       weights: The weights by client id.
-      is_transformed: Whether a `WeightedTransform` names the examples later.
     """
 
     load_client: Callable[[str], Examples]
     weights: Mapping[str, float]
-    is_transformed: bool
 
     def __call__(self, client_id: str) -> Examples:
-        """Returns a client's examples."""
-        examples = self.load_client(client_id)
+        """Returns a client's weights and examples, which `WeightedTransform` names."""
+        examples = lists.without_lists(self.load_client(client_id))
         weight = np.full(num_rows(examples), self.weights[client_id], np.float32)
-        if self.is_transformed:
-            return weight, examples
-        return _named(weight, examples)
+        return weight, examples
 
 
 @dataclasses.dataclass(frozen=True)
 class WeightedTransform:
-    """Applies a transform to examples that have weights of clients, which stay.
+    """Names the examples that `WeightedClients` loads, and the weight beside them.
 
     Attributes:
-      transform: The transform of examples without weights.
+      transform: The transform of examples without weights; `None` for none.
     """
 
-    transform: Transform
+    transform: Transform | None
 
     def __call__(
         self, examples: Examples, generator: np.random.Generator | None
     ) -> Examples:
         """Returns examples as models take them."""
         weight, without = examples
-        return _named(weight, self.transform(without, generator))
+        if self.transform is not None:
+            without = self.transform(without, generator)
+        return _named(weight, without)
+
+
+def as_loaded(named: Mapping[str, Any], like: tuple[Any, Any]) -> Examples:
+    """Returns examples of clients with weights in the form in which they are loaded.
+
+    Args:
+      named: The examples by name, without a transform.
+      like: A structure of that form.
+    """
+    _, form = like
+    parts: Any = [named[name] for name in _NAMES[: len(form)]]
+    if isinstance(form, Mapping):
+        parts = {name: named[name] for name in form}
+    return named[CLIENT_WEIGHT], tree.unflatten_as(form, tree.flatten(parts))
 
 
 def _named(weight: np.ndarray, examples: Any) -> dict[str, Any]:

@@ -57,13 +57,29 @@ def _explained(
             "the model with an output for each."
         )
     if found := _INDEX.search(complaint):
-        place = _find(datasets, cohort, "x", int(found[1]))
+        number, last = int(found[1]), int(found[2]) - 1
+        place = _find(datasets, cohort, "x", number)
+        has_labels = bool(cohort) and _has_labels(datasets.examples(cohort[0]))
+        in_labels = _find(datasets, cohort, "y", number) if has_labels else None
+        if in_labels:
+            return _of_a_table(number, last, place, in_labels)
         return place and (
-            f"{place}: found {found[1]}, but the model has an embedding for 0 to "
-            f"{int(found[2]) - 1}. Correct the example, or build the model with an "
-            "embedding for each."
+            f"{place}: found {number}, but the model has an embedding for 0 to {last}. "
+            "Correct the example, or build the model with an embedding for each."
         )
     return None
+
+
+def _of_a_table(number: int, last: int, in_x: str | None, in_y: str) -> str:
+    """Returns what is wrong with an index that the labels, and perhaps inputs, have."""
+    places = f"y has {number} in {in_y}"
+    if in_x:
+        places = f"x has {number} in {in_x}, and {places}"
+    return (
+        f"found the index {number}, but a table of the model or of its loss has the "
+        f"rows 0 to {last}: {places}. Correct the examples, or build the table with a "
+        "row for each."
+    )
 
 
 def _part(examples: Examples, name: str) -> Examples:
@@ -73,6 +89,11 @@ def _part(examples: Examples, name: str) -> Examples:
     if isinstance(examples, tuple) and len(examples) in (2, 3):
         return getattr(examples, name, examples["xy".index(name)])
     return examples
+
+
+def _has_labels(examples: Examples) -> bool:
+    """Whether something says which arrays are the labels."""
+    return _part(examples, "y") is not examples
 
 
 def _find(

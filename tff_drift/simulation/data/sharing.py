@@ -10,15 +10,13 @@ Controllable Meta Updating. https://arxiv.org/abs/1910.08234
 from __future__ import annotations
 
 import bisect
-import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from tff_drift import checks
-from tff_drift.simulation.data import lists
+from tff_drift.simulation.data import client_weights, lists
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.example_store import OfSource
 from tff_drift.simulation.data.examples import (
@@ -119,8 +117,8 @@ def share(
     """
     _check_datasets(datasets)
     checks.check_flag("split", split)
-    own = datasets.replace(transform=None, cache_bytes=0)
-    wanted = own.element_spec
+    plain = datasets.replace(transform=None, cache_bytes=0)
+    wanted = plain.element_spec
     try:
         examples = tf.nest.map_structure(np.asarray, lists.without_lists(examples))
         found = batch_spec(examples)
@@ -134,6 +132,9 @@ def share(
             f"{checks.shown(found)}. With a transform, give examples as they are "
             "before it."
         )
+    own = plain.as_loaded()
+    if own.element_spec != wanted:
+        examples = client_weights.as_loaded(examples, own.element_spec)
     parts = dict.fromkeys(datasets.client_ids, examples)
     if split:
         bounds = np.array_split(np.arange(num_rows(examples)), len(datasets))
@@ -152,7 +153,7 @@ def share(
     load: Callable[[str], Examples] = load_client
     if (source := datasets._store.source) is not None:
         load = OfSource(load_client, chained(source, "public", examples))
-    return _with_examples(datasets, datasets.client_ids, load)
+    return datasets.with_examples(datasets.client_ids, load)
 
 
 def pool(datasets: ClientDatasets, client_id: str = "everyone") -> ClientDatasets:
@@ -170,7 +171,7 @@ def pool(datasets: ClientDatasets, client_id: str = "everyone") -> ClientDataset
       TypeError: If an argument has the wrong type.
     """
     _check_datasets(datasets)
-    own = datasets.replace(transform=None)
+    own = datasets.replace(transform=None).as_loaded()
 
     def load_client(client_id: str) -> Examples:
         del client_id
@@ -179,22 +180,7 @@ def pool(datasets: ClientDatasets, client_id: str = "everyone") -> ClientDataset
             *map(own.examples, own.client_ids),
         )
 
-    return _with_examples(datasets, (client_id,), load_client)
-
-
-def _with_examples(
-    datasets: ClientDatasets,
-    client_ids: Sequence[str],
-    load_client: Callable[[str], Examples],
-) -> ClientDatasets:
-    """Returns clients with the options of others, except for those' `max_examples`."""
-    return ClientDatasets(
-        client_ids,
-        load_client,
-        cache_bytes=datasets.cache_bytes,
-        transform=datasets.transform,
-        **dataclasses.asdict(datasets.batching),
-    )
+    return datasets.with_examples((client_id,), load_client)
 
 
 def _check_datasets(datasets: ClientDatasets) -> None:

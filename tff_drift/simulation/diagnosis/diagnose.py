@@ -115,9 +115,10 @@ def diagnose(
     optimizer = optimizers.as_optimizer("client_optimizer_fn", client_optimizer_fn)
     sampling = build_uniform_sampling(train.client_ids, cohort_size, seed)
     spec = client_works.build_model_spec(model_fn)
-    train = train.fitting("train", spec.data_type.element)
+    wanted = spec.data_type.element
+    train = train.fitting("train", wanted)
     ids = _to_measure(train, max_clients, seed)
-    halves = halved(train, ids, seed)
+    halves = halved(train, ids, seed, wanted)
     sizes = np.array([train.num_examples(each) for each in ids])
     take_gradients = Pass(spec, client_works.FullGradient())
     train_locally = Pass(spec, CorrectedSgd(optimizer))

@@ -116,21 +116,26 @@ class Pass:
         return [np.asarray(update, np.float32) for update, _ in found]
 
 
-def halved(train: ClientDatasets, ids: Sequence[str], seed: int) -> ClientDatasets:
+def halved(
+    train: ClientDatasets, ids: Sequence[str], seed: int, wanted: Any
+) -> ClientDatasets:
     """Returns random halves of clients' examples as clients, the first halves first.
 
     Args:
       train: The clients.
       ids: Those to halve, which have two examples or more.
       seed: The seed of the draw.
+      wanted: The type of a batch that the model takes.
     """
     parts = {f"{half} {name}": (name, half) for half in (0, 1) for name in ids}
 
     def load(part: str) -> Examples:
         name, half = parts[part]
         order = generator(seed, 0, name).permutation(train.num_examples(name))
-        return take(train.examples(name), order[half::2])
+        # Unlike `examples`, batches are checked, by the name of the whole client.
+        (examples,) = train.evaluation_batches(name, len(order))
+        return take(examples, order[half::2])
 
     size = train.batching.batch_size
     halves = ClientDatasets(list(parts), load, batch_size=size, shuffle=False)
-    return halves.fitting("train", train.element_spec)
+    return halves.fitting("train", wanted)

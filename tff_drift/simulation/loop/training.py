@@ -100,6 +100,8 @@ def run_training(
         any: by default in RAM and in the checkpoint; on Ray at its actors, in the
         folder `client_states` of `output_dir`, which all nodes must see then. A
         `tff_drift.client_states.DiskClientStates` keeps them on disk; it is left open.
+        States that a new run is to begin with belong to an `initial_state`; with
+        `output_dir` an `InMemoryClientStates` has them, no other store.
       initial_state: The server state to begin with; by default the process's own
         initial state.
       initial_weights: What takes the place of the model in that state, such as

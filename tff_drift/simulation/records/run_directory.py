@@ -331,11 +331,15 @@ class RunDirectory:
         if store is None:
             return
         if saved is None:
-            if len(store):
+            # Those in RAM are kept in the first checkpoint. A store of its own may be
+            # that of another run, which would lose them.
+            if len(store) and not isinstance(store, InMemoryClientStates):
                 raise ClientStatesError(
                     f"client_states holds the states of {len(store)} clients, but "
                     f"output_dir {checks.shown(str(self.folder))} holds no run that "
-                    "they belong to. Begin with an empty store."
+                    "they belong to. Begin with an empty store, or gather the states "
+                    "into an InMemoryClientStates and give the server state that they "
+                    "belong to as initial_state."
                 )
         elif isinstance(store, InMemoryClientStates):
             store.load_leaves(saved.leaves.get(_CLIENT_STATES, {}))

@@ -12,6 +12,7 @@ from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
 from tff_drift.simulation.records import metrics
 
 _EVALUATION = "a function of the model weights, as build_evaluation returns"
+_PREFIX = "final_train_"
 # `run, server state -> model weights`.
 Model = Callable[[TrainingRun, Any], Any]
 
@@ -25,6 +26,19 @@ def _checked_model(model: Model | None) -> Model:
         return _model_of_process
     checks.check_callable("model", model, "a function of a run and a server state")
     return model
+
+
+def _settings(evaluation: Evaluation, model: Model | None) -> dict[str, Any]:
+    """Returns what metrics depend on, as far as it is known."""
+    settings: dict[str, Any] = {}
+    if model is not None:
+        # Of an object or a partial function, the name is that of its class.
+        name = getattr(model, "__qualname__", type(model).__qualname__)
+        settings["model"] = getattr(model, "settings", name)
+    of_evaluation = getattr(evaluation, "settings", None)
+    if of_evaluation is not None:
+        settings["evaluation"] = dict(of_evaluation)
+    return settings
 
 
 class PeriodicEvaluation(Callback):
@@ -52,7 +66,9 @@ class PeriodicEvaluation(Callback):
             a callback or a signal stops a run before, its model is not, unless it is
             time: a run that goes on later has the rows of one that never stopped.
           model: Returns the weights to evaluate, given the run and a server state; by
-            default what `run.process.get_model_weights` gives.
+            default what `run.process.get_model_weights` gives. A run that is resumed
+            knows it by its attribute `settings`, JSON values, or else by its name: that
+            of a lambda or of a `functools.partial` says little.
 
         Raises:
           TypeError: If `evaluation` or `model` is not a function, or
@@ -64,11 +80,13 @@ class PeriodicEvaluation(Callback):
         self._evaluation = evaluation
         self._every = int(rounds_per_evaluation)
         self._model = _checked_model(model)
+        self._given_model = model
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The rounds from one evaluation to the next, and what is evaluated on."""
-        return {"rounds_per_evaluation": self._every, **_settings(self._evaluation)}
+        """The rounds from one evaluation to the next, and what is evaluated on what."""
+        found = _settings(self._evaluation, self._given_model)
+        return {"rounds_per_evaluation": self._every, **found}
 
     def before_training(self, run: TrainingRun) -> metrics.MetricsRecord | None:
         """Evaluates the initial model, if the run begins."""
@@ -106,7 +124,7 @@ class FinalEvaluation(Callback):
     def __init__(
         self,
         evaluation: Evaluation,
-        prefix: str = "final_train_",
+        prefix: str = _PREFIX,
         model: Model | None = None,
     ) -> None:
         """Initializes the callback.
@@ -124,11 +142,14 @@ class FinalEvaluation(Callback):
         self._evaluation = evaluation
         self._prefix = prefix
         self._model = _checked_model(model)
+        self._given_model = model
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The settings of the evaluation."""
-        return _settings(self._evaluation)
+        """What is evaluated on what, and another prefix than the usual one."""
+        found = _settings(self._evaluation, self._given_model)
+        # Runs of earlier versions, which did not keep it, mostly have the usual one.
+        return found if self._prefix == _PREFIX else {"prefix": self._prefix, **found}
 
     def before_training(self, run: TrainingRun) -> None:
         """Remembers the run."""
@@ -146,11 +167,6 @@ class FinalEvaluation(Callback):
             self._prefix + name: value
             for name, value in metrics.columns_of("evaluation", _checked(found)).items()
         }
-
-
-def _settings(evaluation: Evaluation) -> dict[str, Any]:
-    settings = getattr(evaluation, "settings", None)
-    return {} if settings is None else {"evaluation": dict(settings)}
 
 
 def _checked(found: Any) -> Mapping[str, Any]:

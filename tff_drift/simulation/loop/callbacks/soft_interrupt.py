@@ -26,7 +26,9 @@ class SoftInterrupt(Callback):
 
     The round's row is kept and a checkpoint written. Then `run_training` raises what
     the signal means: `KeyboardInterrupt` for Ctrl-C, `SystemExit` with status 143 for
-    SIGTERM, which schedulers send. The second signal does the usual at once.
+    SIGTERM, which schedulers send. A signal in the last round ends nothing: the run is
+    whole, and `run_training` returns its result. The second signal does the usual at
+    once.
 
     The callback may be given to another run afterwards, or to the same one again.
 
