@@ -77,8 +77,9 @@ class ClientExamples:
     def transform(self) -> Transform | None:
         """The function from loaded examples to a model's, see `__init__`."""
         transform = self._store.transform
-        is_weighted = isinstance(transform, WeightedTransform)
-        return transform.transform if is_weighted else transform
+        if isinstance(transform, WeightedTransform):
+            return transform.transform
+        return transform
 
     @property
     def cache_bytes(self) -> int:
