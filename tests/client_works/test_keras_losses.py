@@ -362,14 +362,19 @@ OF_EXAMPLES = [
 ]
 
 
+# Labels `[n]` of outputs `[n, 1]`.
+COLUMN = np.float32([[0.2], [0.9], [0.4]]), np.float32([0.0, 1.0, 1.0])
+
+
+def one():
+    ones = {"kernel_initializer": "ones", "activation": "sigmoid"}
+    return tf.keras.Sequential([L.Dense(1, input_shape=[1], **ones)])
+
+
 @pytest.mark.parametrize("loss", OF_EXAMPLES, ids=lambda loss: type(loss).__name__)
 def test_labels_without_a_last_dimension_are_not_one_example(loss):
     """As in `fit`: labels `[n]` of outputs `[n, 1]` are a number for each example."""
-    x, y = np.float32([[0.2], [0.9], [0.4]]), np.float32([0.0, 1.0, 1.0])
-
-    def one():
-        ones = {"kernel_initializer": "ones", "activation": "sigmoid"}
-        return tf.keras.Sequential([L.Dense(1, input_shape=[1], **ones)])
+    x, y = COLUMN
 
     def two():
         inputs = tf.keras.Input([1])
@@ -385,6 +390,25 @@ def test_labels_without_a_last_dimension_are_not_one_example(loss):
         model = as_in_fit(tff.learning.models.from_keras_model(build(), losses, spec))
         found = model.forward_pass((x, labels)).loss
         np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("loss", OF_EXAMPLES[:4], ids=lambda loss: type(loss).__name__)
+def test_nor_are_they_in_a_functional_model_of_tff(loss):
+    keras_model = one()
+    begin = keras_model.get_weights()
+    keras_model.compile(tf.keras.optimizers.legacy.SGD(0.5), loss)
+    logs = keras_model.train_on_batch(*COLUMN, return_dict=True)
+    expected = keras_model.get_weights()
+    functional = tff.learning.models.functional_model_from_keras(
+        one, loss, against_keras.spec_of(COLUMN)
+    )
+    with against_keras.local():
+        trained, _ = against_keras.step(functional, begin, COLUMN)
+    against_keras.assert_alike(trained, expected)
+    test = simulation.ClientDatasets.from_arrays({"a": COLUMN}, batch_size=3)
+    evaluate = simulation.build_evaluation(functional, test, accuracy_metric=None)
+    found = evaluate(tff.learning.models.ModelWeights(begin, []))
+    np.testing.assert_allclose(found["loss"], logs["loss"], rtol=1e-6)
 
 
 def test_labels_that_are_not_those_of_the_outputs_are_refused():

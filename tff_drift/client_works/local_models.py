@@ -25,7 +25,11 @@ from tff_drift.models import (
     loaded_weights,
     value_files,
 )
-from tff_drift.models.functional import check_keras_model, leaves_placeholders
+from tff_drift.models.functional import (
+    check_keras_model,
+    labels_as_in_fit,
+    leaves_placeholders,
+)
 from tff_drift.models.keras2 import as_in_fit
 from tff_drift.tensors import Tensors
 
@@ -223,6 +227,7 @@ class _FunctionalLocalModel(LocalModel):
             )
             predict_on_batch = autograph.of_user(self._model.predict_on_batch)
             output = predict_on_batch(weights, features, training=True)
+            labels = labels_as_in_fit(self._model, labels, output)
             loss = autograph.of_user(self._model.loss)(
                 output=output, label=labels, **weighted
             )

@@ -11,6 +11,7 @@ import tensorflow_federated as tff
 
 from tff_drift.layers import step_seed
 from tff_drift.models.constraints import check_unconstrained
+from tff_drift.models.keras2 import as_column
 
 # The module of TFF's functional models.
 _OF_TFF = tff.learning.models.functional_model_from_keras.__module__
@@ -28,8 +29,8 @@ def check_keras_model(model: tff.learning.models.FunctionalModel) -> None:
     Raises:
       ValueError: If an output has a mask, or a trainable weight a constraint.
     """
-    predict: Any = getattr(model._predict_on_batch_fn, "python_function", None)
-    if getattr(predict, "__module__", None) != _OF_TFF:
+    predict = _predict_of_keras(model)
+    if predict is None:
         return
     keras_model: Any = inspect.getclosurevars(predict).nonlocals.get("keras_model")
     if not isinstance(keras_model, tf.keras.Model):
@@ -46,6 +47,27 @@ def check_keras_model(model: tff.learning.models.FunctionalModel) -> None:
             "keras_model, loss, input_spec, metrics), or build the layer without mask "
             "if the loss leaves padding out itself."
         )
+
+
+def labels_as_in_fit(
+    model: tff.learning.models.FunctionalModel, labels: Any, outputs: Any
+) -> Any:
+    """Returns labels as Keras' `fit` gives them to losses and metrics.
+
+    Args:
+      model: The model; labels of one that is not of Keras stay as they are.
+      labels: The labels of a batch.
+      outputs: The model's outputs.
+    """
+    if _predict_of_keras(model) is None:
+        return labels
+    return as_column(labels, outputs)
+
+
+def _predict_of_keras(model: tff.learning.models.FunctionalModel) -> Any:
+    """Returns what calls a Keras model, `None` if TFF has not made the model of one."""
+    predict = getattr(model._predict_on_batch_fn, "python_function", None)
+    return predict if getattr(predict, "__module__", None) == _OF_TFF else None
 
 
 def leaves_placeholders(model: tff.learning.models.FunctionalModel) -> bool:

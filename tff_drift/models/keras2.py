@@ -179,7 +179,7 @@ class _Keras2Model(tff.learning.models.VariableModel):
             for structure in (self._labels, self._keras_model.output)
         )
         try:
-            metric.update_state(_as_column(labels, outputs), outputs)
+            metric.update_state(as_column(labels, outputs), outputs)
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"the metric {checks.shown(metric.name)} makes its variables at its "
@@ -267,7 +267,7 @@ class _Keras2Model(tff.learning.models.VariableModel):
             return
         mask = getattr(predictions, "_keras_mask", None)
         if metric not in self._weighted_metrics:
-            weights, labels = mask, _as_column(labels, predictions)
+            weights, labels = mask, as_column(labels, predictions)
         else:
             labels = _with_rank_of(labels, predictions)
             weights = weights if mask is None else _masked(weights, mask)
@@ -339,7 +339,7 @@ def _num_rows(leaf: Any) -> Any:
 def _loss_of(loss: Any, labels: Any, predictions: Any, weights: Any) -> Any:
     """Returns a loss of Keras, which finds the mask of the predictions itself."""
     if weights is None:
-        return loss(y_true=_as_column(labels, predictions), y_pred=predictions)
+        return loss(y_true=as_column(labels, predictions), y_pred=predictions)
     labels = _with_rank_of(labels, predictions)
     return loss(y_true=labels, y_pred=predictions, sample_weight=weights)
 
@@ -355,11 +355,15 @@ def _with_rank_of(labels: Any, predictions: Any) -> Any:
     return tf.expand_dims(labels, 1) if is_short else labels
 
 
-def _as_column(labels: Any, predictions: Any) -> Any:
+def as_column(labels: Any, predictions: Any) -> Any:
     """Returns labels `[n]` of predictions `[n, 1]` as `[n, 1]`, as Keras' `fit` does.
 
     Otherwise some losses and metrics, such as the cosine similarity, take a batch for
     one example.
+
+    Args:
+      labels: The labels of a batch.
+      predictions: The model's outputs.
     """
     if tf.nest.is_nested(predictions):
         return labels

@@ -26,7 +26,7 @@ from tff_drift.models import (
     example_weights,
     value_files,
 )
-from tff_drift.models.functional import check_keras_model
+from tff_drift.models.functional import check_keras_model, labels_as_in_fit
 from tff_drift.simulation.data import model_fit
 from tff_drift.simulation.evaluation.sessions import Sessions
 
@@ -67,6 +67,7 @@ class _FunctionalModelWithVariables:
             for variables in (self.trainable_variables, self.non_trainable_variables)
         )
         output = self._model.predict_on_batch(weights, x, training)
+        y = labels_as_in_fit(self._model, y, output)
         loss = autograph.of_user(self._model.loss)(output=output, label=y, **weighted)
         num_examples = tf.shape(tf.nest.flatten(output)[0])[0]
         state = self._model.update_metrics_state(
