@@ -13,6 +13,7 @@ from experiments.flags.placement import Placement
 from experiments.training import pool
 from tests.forks.programs import PATIENCE, wait_until
 
+# Of short sleeps: a signal that comes just before one does not end it.
 PROGRAM = """
 import os, time
 from experiments.flags.placement import Placement
@@ -21,7 +22,8 @@ with pool.open_pool(Placement(processes=1), 1) as opened:
     pid = opened.executor.submit(os.getpid).result()
     opened.executor.submit(time.sleep, 600)
     print(pid, flush=True)
-    time.sleep(600)
+    while True:
+        time.sleep(0.1)
 """
 
 
