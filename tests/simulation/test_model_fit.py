@@ -1,6 +1,7 @@
 """Examples that do not fit a model are refused, in training and in evaluation."""
 
 import collections
+import pickle
 
 import ml_dtypes
 import numpy as np
@@ -218,6 +219,15 @@ def test_dictionaries_fit_by_their_names():
     assert good.training_data("bob", 0).element_spec["y"].dtype == tf.int32
     with pytest.raises(ValueError, match="example 1: found 2147483648 of int64 in y"):
         fits({"x": X, "y": replaced(Y.astype(np.int64), 1, 2**31)}, spec)
+
+
+def test_clients_that_are_cast_go_to_other_processes():
+    spec = tf.TensorSpec((None, 3), tf.float32), tf.TensorSpec((None,), tf.int32)
+    sent = pickle.loads(pickle.dumps(fits((X.astype(np.float64), Y), spec)))
+    batches = list(sent.training_data("bob", 0).as_numpy_iterator())
+    x, y = map(np.concatenate, zip(*batches, strict=True))
+    assert x.dtype == np.float32
+    np.testing.assert_array_equal(x[np.argsort(y)], X)
 
 
 @pytest.mark.parametrize(

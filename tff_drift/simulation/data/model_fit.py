@@ -9,7 +9,6 @@ could change are looked at once, when its examples are first read.
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -54,7 +53,6 @@ class ValueCheck:
         self._casts = casts
         self._has_weights = has_weights
         self._checked: set[str] = set()
-        self._lock = threading.Lock()
 
     def __call__(self, client_id: str, read: Callable[[], Examples]) -> None:
         """Checks a client, unless it has been checked before.
@@ -67,9 +65,8 @@ class ValueCheck:
           ValueError: If a value would become another one, or a client's weight is
             none.
         """
-        with self._lock:
-            if client_id in self._checked:
-                return
+        if client_id in self._checked:
+            return
         examples = read()
         if self._has_weights:
             _check_weight(client_id, np.asarray(examples[CLIENT_WEIGHT]))
@@ -85,8 +82,7 @@ class ValueCheck:
                     f"as {cast.wanted.name}: it would be another value there. Correct "
                     "the examples, or build the model for what they are."
                 )
-        with self._lock:
-            self._checked.add(client_id)
+        self._checked.add(client_id)
 
     def cast(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         """Returns batches in the model's dtypes, which TFF's own contexts want.
