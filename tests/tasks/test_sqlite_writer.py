@@ -1,3 +1,4 @@
+import inspect
 import os
 import pathlib
 import sqlite3
@@ -171,10 +172,10 @@ def test_the_example_of_the_documentation_makes_a_task(tmp_path, monkeypatch):
             folder.mkdir(parents=True)
             np.save(folder / "x.npy", np.ones([size, 2], np.float32))
             np.save(folder / "y.npy", np.arange(size))
-    text = tasks.write_sqlite.__doc__
-    example = text[text.index("def read_clients") : text.index("Args:")]
+    text = inspect.getdoc(tasks.write_sqlite)
+    start = text.rindex("\n", 0, text.index("def read_clients"))
     names = {"np": np, "pathlib": pathlib, "tasks": tasks}
-    exec(textwrap.dedent(f"{' ' * 8}{example}"), names)
+    exec(textwrap.dedent(text[start : text.index("Args:")]), names)
     task = names["task"]
     for data, size in ((task.train, 3), (task.test, 2)):
         assert data.client_ids == ("ann", "bob")
