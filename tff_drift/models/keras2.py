@@ -185,8 +185,8 @@ class _Keras2Model(tff.learning.models.VariableModel):
                 f"the metric {checks.shown(metric.name)} makes its variables at its "
                 f"first batch, and cannot count labels of {checks.shown(self._labels)} "
                 f"and outputs of the model ({checks.shown(str(error))}). Give it "
-                "labels of the form that it takes, such as one-hot ones; make a "
-                "metric of your own with all its variables."
+                "labels of the form that it takes, such as one-hot ones or floats; "
+                "make a metric of your own with all its variables."
             ) from error
         if tf.executing_eagerly():
             keras2_metrics.reset(metric)
