@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests import models, tiers
-from tff_drift import client_works
+from tff_drift import algorithms, client_works
 from tff_drift.algorithms import compose
 
 CLIENTS = models.client_arrays([9, 6], seed=5)
@@ -219,3 +219,34 @@ def test_batches_may_be_mappings():
         models.trainable(process, models.train(process, [data])[0]),
         models.trainable(tuples, models.train(tuples, models.datasets(CLIENTS[:1]))[0]),
     )
+
+
+class _Halved(tf.keras.layers.Dense):
+    """A layer that sets its own weight when it is called, as a norm of weights does."""
+
+    def call(self, inputs, training=False):
+        if training:
+            self.kernel.assign(self.kernel / 2)
+        return super().call(inputs)
+
+
+def test_a_step_begins_where_a_layer_has_set_its_weight():
+    x = np.array([[1.0, 2.0], [3.0, -1.0]], np.float32)
+    y = np.array([[1.0], [2.0]], np.float32)
+
+    def model_fn():
+        layer = _Halved(1, use_bias=False, kernel_initializer="ones", input_shape=[2])
+        return tff.learning.models.from_keras_model(
+            tf.keras.Sequential([layer]),
+            loss=tf.keras.losses.MeanSquaredError(),
+            input_spec=(tf.TensorSpec([None, 2]), tf.TensorSpec([None, 1])),
+        )
+
+    process = algorithms.build_fed_avg(model_fn, 0.1)
+    output = process.next(process.initialize(), [[(x, y), (x, y)]])
+    w = np.ones([2, 1])
+    for _ in range(2):
+        w = w / 2
+        w = w - 0.1 * x.T @ (x @ w - y)
+    (found,) = process.get_model_weights(output.state).trainable
+    np.testing.assert_allclose(found, w, rtol=1e-5)

@@ -288,8 +288,9 @@ def run_local_work(
     def take_step(state: Any, batch: Any) -> Any:
         model_state, work_state, num_examples, num_steps = state
         seed = step_seed.build_step_seed(context.round_number, num_steps, batch)
-        trainable = model.trainable(model_state)
         result = model.gradients(model_state, batch, seed)
+        # Not before: a layer may set a weight of its own when it is called.
+        trainable = model.trainable(result.model_state)
         at_x: Tensors = ()
         if initial_model is not None:
             at_x = initial_model.gradients(initial_state, batch, seed).gradients
