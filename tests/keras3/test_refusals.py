@@ -214,6 +214,12 @@ def constrained():
     )
 
 
+def quantized():
+    keras_model = keras3_models.softmax_regression()
+    keras_model.quantize("float8")
+    return keras_model
+
+
 UNTRAINABLE = {
     "stateful": (remembering, "variable that is not one of its weights.*stateful=True"),
     "unseeded": (
@@ -222,6 +228,7 @@ UNTRAINABLE = {
     ),
     "spectral": (normalising, "sets.*its trainable weight '.*kernel'"),
     "constraint": (constrained, "constraint of its weight '.*kernel'"),
+    "float8": (quantized, "quantized to float8: its weight '.*scale'"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Constraints of a Keras model's weights, which clients would not keep."""
+"""What a Keras model asks of its weights beyond gradients, which clients do not do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tff_drift import checks
 
 
 def check_unconstrained(keras_model: Any, trainable: Iterable[Any]) -> None:
-    """Raises if a trainable weight has a constraint.
+    """Raises if a trainable weight has a constraint, or takes no gradients.
 
     Args:
       keras_model: A model of Keras 2 or 3.
@@ -25,4 +25,11 @@ def check_unconstrained(keras_model: Any, trainable: Iterable[Any]) -> None:
                 f"weight {checks.shown(getattr(each, 'path', each.name))}, which "
                 "clients would not keep: TFF's optimizers know none. Leave it out, or "
                 "use a regularizer."
+            )
+        # Of Keras 3: scales of float8, which its optimizers set.
+        if getattr(each, "overwrite_with_gradient", False):
+            raise ValueError(
+                f"keras_model {checks.shown(keras_model.name)} is quantized to float8: "
+                f"its weight {checks.shown(each.path)} is set, not moved by gradients, "
+                "which TFF's optimizers do not do. Train the model as it was before."
             )
