@@ -174,26 +174,73 @@ def test_another_transform_is_given_examples_without_weights(form, is_loaded, be
     assert_examples(again, 1.5, -X, -Y, None if own is None else -own)
 
 
+@pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize("transform", [None, doubled])
 @pytest.mark.parametrize("form", FORMS)
-def test_weights_stay_with_examples_that_are_shared_or_pooled(form, transform):
+def test_clients_keep_their_weights_when_examples_are_shared_or_pooled(
+    form, transform, split
+):
     train = simulation.ClientDatasets.from_arrays(
         {"a": FORMS[form], "b": FORMS[form]}, batch_size=5, transform=transform
-    ).with_client_weights({"a": 1.5, "b": 1.5})
+    ).with_client_weights({"a": 1.5, "b": 4.0})
     own = Y / 2 if "weights" in form else None
     times = 1 if transform is None else 2
     public = simulation.sample_examples(train.replace(transform=None), 1.0, seed=0)
-    both = simulation.share(train, public)
-    assert both.num_examples("a") == 15
-    for datasets, client in ((both, "a"), (simulation.pool(train), "everyone")):
+    both = simulation.share(train, public, split=split)
+    pooled = simulation.pool(train)
+    assert both.num_examples("a") == (10 if split else 15)
+    for datasets, client, weight in (
+        (both, "a", 1.5),
+        (both, "b", 4.0),
+        (pooled, "everyone", 1.0),
+    ):
         found = datasets.examples(client)
         first = {name: array[:5] for name, array in found.items()}
         assert list(first) == list(train.element_spec)
         np.testing.assert_array_equal(first["x"], X * times)
-        np.testing.assert_array_equal(found["client_weight"], 1.5)
+        np.testing.assert_array_equal(found["client_weight"], weight)
         rows = datasets.replace(transform=None, max_examples=5)
-        assert_examples(rows, 1.5, X, Y, own, client)
-    assert sorted(both.examples("a")["y"]) == sorted(np.tile(Y, 3) * times)
+        assert_examples(rows, weight, X, Y, own, client)
+    labels = [both.examples(client)["y"][5:] for client in "ab"]
+    drawn = np.concatenate(labels) if split else labels[0]
+    assert sorted(drawn) == sorted(np.tile(Y, 2) * times)
+
+
+def test_weights_that_are_arrays_of_the_examples_stay_the_clients_own():
+    train = weighted({"a": 1.0, "b": 9.0, "c": 4.0})
+    both = simulation.share(train, train.examples("b"))
+    for client, weight in {"a": 1.0, "b": 9.0, "c": 4.0}.items():
+        found = both.examples(client)
+        np.testing.assert_array_equal(
+            found["client_weight"], [weight] * (SIZES[client] + SIZES["b"])
+        )
+        np.testing.assert_array_equal(found["x"][-2:], DATA["b"]["x"])
+    everyone = simulation.pool(train).examples("everyone")
+    np.testing.assert_array_equal(everyone["client_weight"], [1.0] * 11)
+
+
+@pytest.mark.parametrize("kind", ["in RAM", "loaded", "shared", "arrays"])
+@pytest.mark.parametrize("transform", [None, doubled])
+def test_new_weights_replace_the_old(kind, transform):
+    options = {"batch_size": 5, "transform": transform}
+    train = simulation.ClientDatasets.from_arrays({"a": (X, Y)}, **options)
+    if kind == "loaded":
+        train = simulation.ClientDatasets(["a"], lambda _: (X, Y), **options)
+    train = train.with_client_weights({"a": 1.5})
+    if kind == "shared":
+        public = simulation.sample_examples(train.replace(transform=None), 0.0, 0)
+        train = simulation.share(train, public)
+    if kind == "arrays":
+        clients = {"a": {"client_weight": np.full(5, 1.5), "x": X, "y": Y}}
+        train = simulation.ClientDatasets.from_arrays(clients, **options)
+    again = train.with_client_weights({"a": 7.0}).with_client_weights({"a": 3.0})
+    times = 1 if transform is None else 2
+    assert again.transform is transform
+    assert_examples(again, 3.0, X * times, Y * times)
+    both = simulation.share(again, again.replace(transform=None).examples("a"))
+    assert_examples(
+        both, 3.0, *(np.concatenate([each, each]) for each in (X * times, Y * times))
+    )
 
 
 @pytest.mark.parametrize(

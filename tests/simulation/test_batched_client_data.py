@@ -69,14 +69,117 @@ def test_the_preprocessing_of_tffs_tutorials_is_taken_apart():
     np.testing.assert_array_equal(found["x"], _X[found["y"][:, 0]])
 
 
-def test_batches_that_a_function_returns_are_taken_apart():
-    @tf.function
-    def make(client_id):
-        return tf.data.Dataset.from_tensor_slices((_X, _Y)).batch(4)
-
+def _made_by(make, preprocess=None):
+    """Examples of a client whose dataset a function makes."""
     data = tff.simulation.datasets.ClientData.from_clients_and_tf_fn(["c"], make)
-    datasets = simulation.ClientDatasets.from_client_data(data, batch_size=2)
-    np.testing.assert_array_equal(datasets.examples("c")[0], _X)
+    if preprocess is not None:
+        data = data.preprocess(preprocess)
+    return simulation.ClientDatasets.from_client_data(data, batch_size=2).examples("c")
+
+
+def _pairs():
+    return tf.data.Dataset.from_tensor_slices((_X, _Y))
+
+
+@pytest.mark.parametrize(
+    ("make", "rows"),
+    [
+        (lambda _: _pairs().batch(4), 7),
+        (lambda _: _pairs().batch(3, drop_remainder=True), 6),
+        (lambda _: _pairs().batch(3, True).map(lambda x, y: (x, y)).batch(2, True), 6),
+        (lambda _: tf.function(lambda: _pairs().batch(4))().prefetch(1), 7),
+        (lambda _: tf.function(lambda each: each.batch(4))(_pairs()), 7),
+    ],
+)
+@pytest.mark.parametrize("preprocess", [None, lambda d: d.map(lambda x, y: (x, y))])
+def test_batches_that_a_function_returns_are_taken_apart(make, rows, preprocess):
+    for each in (make, tf.function(make)):
+        found = _made_by(each, preprocess)
+        np.testing.assert_array_equal(found[0], _X[:rows])
+        np.testing.assert_array_equal(found[1], _Y[:rows])
+
+
+def _parsed(client_id):
+    """Sequences whose length only the text knows, and those that follow."""
+    lines = tf.data.Dataset.from_tensor_slices(["1 2 3 4", "6 7 8 9"])
+    tokens = lines.map(lambda line: tf.strings.to_number(tf.strings.split(line)))
+    return tokens.map(lambda each: (each[:-1], each[1:]))
+
+
+@pytest.mark.parametrize(
+    "preprocess",
+    [
+        None,
+        lambda d: d.map(lambda x, y: (x, y)),
+        lambda d: d.batch(2),
+        tf.function(lambda d: d.batch(2)),
+    ],
+)
+@pytest.mark.parametrize("is_function", [False, True])
+def test_sequences_that_a_function_returns_are_no_batches(is_function, preprocess):
+    found = _made_by(tf.function(_parsed) if is_function else _parsed, preprocess)
+    np.testing.assert_array_equal(found[0], [[1, 2, 3], [6, 7, 8]])
+    np.testing.assert_array_equal(found[1], [[2, 3, 4], [7, 8, 9]])
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_batches_that_a_condition_chooses_are_taken_apart(count):
+    clients = {str(each): {"x": _X + each, "y": _Y} for each in range(count)}
+    data = tff.simulation.datasets.TestClientData(clients)
+    for rows, drop in ((7, False), (6, True)):
+        batches = data.preprocess(lambda d, drop=drop: d.batch(3, drop))
+        found = simulation.ClientDatasets.from_client_data(batches, batch_size=2)
+        for each in range(count):
+            examples = found.examples(str(each))
+            np.testing.assert_array_equal(examples["x"], _X[:rows] + each)
+
+
+def _chosen(one, other):
+    return lambda client_id: tf.cond(
+        tf.equal(client_id, "c"), lambda: one(client_id), lambda: other(client_id)
+    )
+
+
+def test_sequences_that_a_condition_chooses_are_no_batches():
+    def switched(client_id):
+        first = tf.strings.length(client_id) - 1
+        return tf.switch_case(first, [lambda: _parsed(client_id)] * 2)
+
+    for make in (_chosen(_parsed, lambda each: _parsed(each).skip(1)), switched):
+        found = _made_by(make)
+        np.testing.assert_array_equal(found[0], [[1, 2, 3], [6, 7, 8]])
+
+
+def _from_outside(make):
+    """What a graph is given as a dataset, without the way in which it was made."""
+    dataset = make("")
+    return lambda _: dataset.map(lambda x, y: (x, y))
+
+
+def test_what_may_be_batches_or_sequences_is_refused_with_a_remedy():
+    numbers = tf.data.Dataset.range(1, 4)
+
+    def batches(_):
+        return _pairs().batch(4)
+
+    for make in (
+        _from_outside(batches),
+        _from_outside(_parsed),
+        _chosen(lambda _: numbers.batch(4), lambda _: numbers.map(tf.range)),
+    ):
+        with pytest.raises(ValueError, match="batches, or sequences") as caught:
+            _made_by(make)
+        assert "\n" not in str(caught.value)
+    found = _made_by(_from_outside(batches), lambda d: d.unbatch())
+    np.testing.assert_array_equal(found[0], _X)
+
+    def with_lengths(dataset):
+        return dataset.map(
+            lambda x, y: (tf.ensure_shape(x, [3]), tf.ensure_shape(y, [3]))
+        )
+
+    found = _made_by(_from_outside(_parsed), with_lengths)
+    np.testing.assert_array_equal(found[0], [[1, 2, 3], [6, 7, 8]])
 
 
 def test_sequences_are_no_batches():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -23,9 +24,19 @@ _APART = (
     "ParallelInterleaveDataset",
     "LegacyParallelInterleaveDataset",
 )
+# What runs functions that may return a dataset: the attributes that name these, and
+# the first input that they are given.
+_FUNCTIONS = {
+    "PartitionedCall": (("f",), 0),
+    "StatefulPartitionedCall": (("f",), 0),
+    "If": (("then_branch", "else_branch"), 1),
+    "StatelessIf": (("then_branch", "else_branch"), 1),
+    "Case": (("branches",), 1),
+    "StatelessCase": (("branches",), 1),
+}
 
 
-def unbatched(dataset: tf.data.Dataset) -> tuple[tf.data.Dataset, int]:
+def unbatched(dataset: tf.data.Dataset) -> tuple[tf.data.Dataset, int | None]:
     """Returns a dataset of single examples.
 
     Args:
@@ -33,35 +44,71 @@ def unbatched(dataset: tf.data.Dataset) -> tuple[tf.data.Dataset, int]:
         Within a graph it records how it was made.
 
     Returns:
-      The dataset, and how often it was batched.
+      The dataset, and how often it was batched; as it is, and `None`, if its elements
+      may be batches as well as sequences.
     """
-    times = _times_batched(_changes(dataset), dataset.element_spec)
+    found = {_times_batched(way, dataset.element_spec) for way in _ways(dataset)}
+    if None in found or len(found) > 1:
+        return dataset, None
+    (times,) = found
     for _ in range(times):
         dataset = dataset.unbatch()
     return dataset, times
 
 
-def _changes(dataset: tf.data.Dataset) -> list[int]:
-    """Returns 1 for what put elements together and -1 for the contrary, from the end.
+def _ways(dataset: tf.data.Dataset) -> set[tuple[int, ...]]:
+    """Returns the ways in which a dataset may have been made, each from the end.
 
-    0 stands for a function that returns a dataset: nobody knows what it did.
+    A way has 1 for what put elements together, -1 for the contrary, and ends with 0
+    where nobody knows what came before. Conditions make several.
     """
-    changes = []
-    tensor = dataset._variant_tensor
-    while tensor is not None:
-        name = tensor.op.type.partition("V")[0]
-        if name in _TOGETHER or name in _APART:
-            changes.append(1 if name in _TOGETHER else -1)
-        if "Dataset" not in name:
-            changes.append(0)
-            break
-        inputs = [each for each in tensor.op.inputs if each.dtype == tf.variant]
-        tensor = inputs[0] if inputs else None
-    return changes
+    found: set[tuple[int, ...]] = set()
+    seen: set[Any] = set()
+    # Tensors to look at, the calls whose functions they are in, and what came after.
+    waiting: list[Any] = [(dataset._variant_tensor.ref(), (), ())]
+    while waiting:
+        step = waiting.pop()
+        if step in seen:
+            continue
+        seen.add(step)
+        reference, calls, way = step
+        before, change = _before(reference.deref(), calls)
+        if change is not None:
+            way = (*way, change)
+        if not before:
+            found.add(way)
+        waiting += [(tensor.ref(), callers, way) for tensor, callers in before]
+    return found
 
 
-def _times_batched(changes: Sequence[int], spec: object) -> int:
-    """Returns how often examples were batched in the end.
+def _before(
+    tensor: tf.Tensor, calls: tuple[Any, ...]
+) -> tuple[list[tuple[tf.Tensor, tuple[Any, ...]]], int | None]:
+    """Returns what a dataset was made of, by its calls, and the change, if any."""
+    name = tensor.op.type.partition("V")[0]
+    if name in _FUNCTIONS:
+        attributes, first = _FUNCTIONS[name]
+        named = tf.nest.flatten([tensor.op.get_attr(each) for each in attributes])
+        functions = [tensor.graph._get_function(each.name) for each in named]
+        if None in functions:
+            return [], 0
+        inner = (*calls, (tensor.op, first))
+        ends = [each.graph.outputs[tensor.value_index] for each in functions]
+        return [(end, inner) for end in ends], None
+    if name == "Placeholder" and calls:
+        *outer, (caller, first) = calls
+        names = [each.name for each in tensor.graph.inputs]
+        given = caller.inputs[first + names.index(tensor.name)]
+        return [(given, tuple(outer))], None
+    if name != "Identity" and "Dataset" not in name:
+        return [], 0
+    inputs = [each for each in tensor.op.inputs if each.dtype == tf.variant]
+    change = 1 if name in _TOGETHER else -1 if name in _APART else None
+    return [(each, calls) for each in inputs[:1]], change
+
+
+def _times_batched(changes: Sequence[int], spec: object) -> int | None:
+    """Returns how often examples were batched in the end; `None` if nobody knows.
 
     Sequences are made as batches are, with `drop_remainder`, of what was taken apart
     before: only what was put together once more counts there. Without it the last batch
@@ -73,6 +120,8 @@ def _times_batched(changes: Sequence[int], spec: object) -> int:
         if any(shape.rank is None or shape.rank <= times for shape in shapes):
             break
         may_be_short = all(shape[times] is None for shape in shapes)
+        if may_be_short and changes[times] == 0:
+            return None
         if not may_be_short and sum(changes[times:]) <= 0:
             break
         times += 1

@@ -16,6 +16,7 @@ from tff_drift.simulation.data.examples import Examples
 
 # What an assertion in the graph says, and what TensorFlow says.
 _ENDLESS = "tff_drift: repeated without end"
+_AMBIGUOUS = "tff_drift: batches or sequences"
 _EMPTY = "Dataset was empty"
 _SHAPES = re.compile(
     r"different shapes.*?had shape (\[[\d,]*\]) and element \d+ had shape (\[[\d,]*\])"
@@ -66,10 +67,14 @@ class ClientDataReader:
             dataset = self._quoted.serializable_dataset_fn(client_id)
             _check_dense(dataset.element_spec)
             is_endless = dataset.cardinality() == tf.data.INFINITE_CARDINALITY
+            dataset, times = batched.unbatched(dataset)
             with tf.control_dependencies(
-                [tf.debugging.Assert(~is_endless, [_ENDLESS])]
+                [
+                    tf.debugging.Assert(~is_endless, [_ENDLESS]),
+                    tf.debugging.Assert(times is not None, [_AMBIGUOUS]),
+                ]
             ):
-                dataset, times = batched.unbatched(dataset.take(-1))
+                dataset = dataset.take(-1)
             if times:
                 logging.warning(_UNBATCHED)
             # More than any client holds: one batch has them all.
@@ -105,6 +110,13 @@ class ClientDataReader:
                 f"Client {checks.shown(client_id)} has examples without end: "
                 "client_data repeats them. Leave repeat() out of its preprocessing: "
                 "epochs= does that."
+            )
+        if _AMBIGUOUS in complaint:
+            return ValueError(
+                f"Client {checks.shown(client_id)} has batches, or sequences of a "
+                "length that client_data leaves open: which, cannot be seen. "
+                "Take batches apart with client_data.preprocess(lambda dataset: "
+                "dataset.unbatch()), or give sequences a length with tf.ensure_shape."
             )
         if _EMPTY in complaint:
             return ValueError(

@@ -34,6 +34,7 @@ from tff_drift.simulation.data.client_examples import ClientExamples
 from tff_drift.simulation.data.client_weights import (
     WeightedClients,
     WeightedTransform,
+    WithoutWeights,
     checked_weights,
 )
 from tff_drift.simulation.data.data_summary import summary
@@ -253,6 +254,8 @@ class ClientDatasets(ClientExamples):
     def with_client_weights(self, weights: Mapping[str, float]) -> ClientDatasets:
         """Returns the same clients with weights, by which their updates are averaged.
 
+        They replace weights that clients have already.
+
         Batches are mappings then, `{"client_weight": ..., "x": ..., "y": ...}`, with
         `sample_weight` if examples have weights. A model of their `element_spec`, by
         `tff_drift.models.from_keras2` or `from_keras3`, trains on them with a builder's
@@ -269,16 +272,19 @@ class ClientDatasets(ClientExamples):
           TypeError: If `weights` is no mapping of client ids to numbers.
           ValueError: If a client has no weight, or one that is negative or not finite.
         """
-        store, transform = self._store, self._store.transform
-        load: Any = WeightedClients(
-            store.load_client, checked_weights(weights, self.client_ids)
-        )
+        store, load = self._store, self._store.load_client
+        if self._has_client_weights:
+            load = WithoutWeights(load)
+        load = WeightedClients(load, checked_weights(weights, self.client_ids))
         if store.holds_examples:
             load = InRam({each: load(each) for each in self.client_ids})
         other = copy.copy(self)
         other._check = None
         other._store = ExampleStore(
-            load, store.max_examples, store.cache_bytes, WeightedTransform(transform)
+            load,
+            store.max_examples,
+            store.cache_bytes,
+            WeightedTransform(self.transform),
         )
         if store.holds_examples and self.transform is None:
             # Examples without names are refused at once where that loads nothing.

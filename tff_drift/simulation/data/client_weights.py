@@ -16,6 +16,7 @@ from tff_drift.simulation.data.examples import Examples, Transform, num_rows
 
 # Of the components of examples, in their order.
 _NAMES = ("x", "y", "sample_weight")
+_ALL_NAMES = {CLIENT_WEIGHT, *_NAMES}
 
 
 def checked_weights(
@@ -84,6 +85,51 @@ class WeightedTransform:
         return _named(weight, without)
 
 
+@dataclasses.dataclass(frozen=True)
+class WithoutWeights:
+    """Loads the examples of clients that have weights beside them, without those.
+
+    Attributes:
+      load_client: Returns a client's weights and examples.
+    """
+
+    load_client: Callable[[str], Examples]
+
+    def __call__(self, client_id: str) -> Examples:
+        """Returns a client's examples."""
+        _, examples = self.load_client(client_id)
+        return examples
+
+
+def weights_of(examples: Any, are_beside: bool) -> np.ndarray | None:
+    """Returns the weights that loaded examples have, `None` if they have none.
+
+    Args:
+      examples: The examples.
+      are_beside: Whether they are as `WeightedClients` loads them.
+    """
+    if are_beside:
+        return examples[0]
+    return examples.get(CLIENT_WEIGHT) if isinstance(examples, Mapping) else None
+
+
+def with_weight(examples: Any, weight: float, are_beside: bool) -> Examples:
+    """Returns loaded examples, all with one weight; without weights, as they are.
+
+    Args:
+      examples: The examples.
+      weight: The weight.
+      are_beside: See `weights_of`.
+    """
+    weights = weights_of(examples, are_beside)
+    if weights is None:
+        return examples
+    filled = np.full_like(weights, weight)
+    if are_beside:
+        return filled, examples[1]
+    return {**examples, CLIENT_WEIGHT: filled}
+
+
 def as_loaded(named: Mapping[str, Any], like: tuple[Any, Any]) -> Examples:
     """Returns examples of clients with weights in the form in which they are loaded.
 
@@ -92,18 +138,22 @@ def as_loaded(named: Mapping[str, Any], like: tuple[Any, Any]) -> Examples:
       like: A structure of that form.
     """
     _, form = like
-    parts: Any = [named[name] for name in _NAMES[: len(form)]]
     if isinstance(form, Mapping):
-        parts = {name: named[name] for name in form}
+        parts: Any = {name: named[name] for name in form}
+    else:
+        parts = [named[name] for name in _NAMES[: len(form)]]
     return named[CLIENT_WEIGHT], tree.unflatten_as(form, tree.flatten(parts))
 
 
 def _named(weight: np.ndarray, examples: Any) -> dict[str, Any]:
-    """Returns examples by the names of their components, with the weight."""
+    """Returns examples by the names of their components, with the weight.
+
+    It replaces one that a mapping has.
+    """
     is_mapping = isinstance(examples, Mapping)
     if isinstance(examples, (tuple, list)) and len(examples) in (2, 3):
         examples = dict(zip(_NAMES, examples, strict=False))
-    elif not is_mapping or not {"x", "y"} <= set(examples) <= set(_NAMES):
+    elif not is_mapping or not {"x", "y"} <= set(examples) <= _ALL_NAMES:
         found = list(examples) if is_mapping else type(examples).__name__
         raise ValueError(
             "clients with weights must have examples (x, y) or (x, y, sample_weight), "
@@ -111,4 +161,4 @@ def _named(weight: np.ndarray, examples: Any) -> dict[str, Any]:
             "from_arrays(x=..., y=...) makes such examples of arrays by other names."
         )
     # TFF's own contexts want the names in alphabetical order.
-    return dict(sorted({CLIENT_WEIGHT: weight, **examples}.items()))
+    return dict(sorted({**examples, CLIENT_WEIGHT: weight}.items()))

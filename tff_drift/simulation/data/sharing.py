@@ -98,7 +98,8 @@ def share(
     parts G_i as there are clients, up to one example, the larger parts first: so do
     Yao et al. (2019, section 4.2), so that no client's data doubles. The public
     examples are shuffled in with the others, and count in a client's number of
-    examples. Without examples, the result trains exactly as `datasets` does.
+    examples. A client that has a weight keeps it. Without examples, the result trains
+    exactly as `datasets` does.
 
         public = sample_examples(train.replace(transform=None), 0.01, seed)
         train = share(train, public, split=True)
@@ -134,7 +135,8 @@ def share(
             "before it."
         )
     own = plain.as_loaded()
-    if own.element_spec != wanted:
+    are_beside = datasets._has_client_weights
+    if are_beside:
         examples = client_weights.as_loaded(examples, own.element_spec)
     parts = dict.fromkeys(datasets.client_ids, examples)
     if split:
@@ -145,10 +147,12 @@ def share(
         }
 
     def load_client(client_id: str) -> Examples:
+        mine, public = own.examples(client_id), parts[client_id]
+        weights = client_weights.weights_of(mine, are_beside)
+        if weights is not None:
+            public = client_weights.with_weight(public, weights[0], are_beside)
         return tf.nest.map_structure(
-            lambda mine, public: np.concatenate([mine, public]),
-            own.examples(client_id),
-            parts[client_id],
+            lambda *leaves: np.concatenate(leaves), mine, public
         )
 
     load: Callable[[str], Examples] = load_client
@@ -159,6 +163,8 @@ def share(
 
 def pool(datasets: ClientDatasets, client_id: str = "everyone") -> ClientDatasets:
     """Returns all clients' examples as those of a single client: central training.
+
+    If the clients have weights, its own is 1: the weight of one alone has no effect.
 
     Args:
       datasets: The clients. All are read when the examples are first used, in the
@@ -173,13 +179,15 @@ def pool(datasets: ClientDatasets, client_id: str = "everyone") -> ClientDataset
     """
     _check_datasets(datasets)
     own = datasets.replace(transform=None).as_loaded()
+    are_beside = datasets._has_client_weights
 
     def load_client(client_id: str) -> Examples:
         del client_id
-        return tf.nest.map_structure(
+        pooled = tf.nest.map_structure(
             lambda *leaves: np.concatenate(leaves),
             *map(own.examples, own.client_ids),
         )
+        return client_weights.with_weight(pooled, 1.0, are_beside)
 
     return datasets.with_examples((client_id,), load_client)
 
