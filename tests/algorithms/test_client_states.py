@@ -256,6 +256,12 @@ NUM_EXAMPLES = {"client_weighting": stateful.NUM_EXAMPLES}
             TypeError,
             "sum_factory must be",
         ),
+        (
+            "scaffold",
+            {"control_variate_sum_factory": tff.aggregators.UnweightedMeanFactory()},
+            TypeError,
+            r"sum_factory must sum .* averages them",
+        ),
         ("adabest", {"mu": "0.1"}, TypeError, "mu must be a number"),
         ("adabest", {"beta": 1.5}, ValueError, "beta must be a number from 0 to 1"),
         ("adabest", {"beta": "automatic"}, ValueError, "beta must be one of 'auto'"),
