@@ -176,6 +176,11 @@ def test_bad_sum_factory():
     )
     with pytest.raises(TypeError, match=r"sum_factory must sum .* refuses"):
         factory.create(VECTOR, WEIGHT)
+    factory = aggregators.cohort_measurements_factory(
+        sum_factory=tff.aggregators.UnweightedMeanFactory()
+    )
+    with pytest.raises(TypeError, match=r"sum_factory must sum .* averages them"):
+        factory.create(VECTOR, WEIGHT)
 
 
 def test_result_without_a_norm():

@@ -4,7 +4,9 @@ import collections
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tensorflow_federated as tff
+import tensorflow_privacy
 
 from tff_drift import aggregators
 
@@ -95,6 +97,45 @@ def test_a_bad_number_of_clients_is_refused(num_clients, error):
 def test_a_factory_that_does_not_sum_is_refused(sum_factory):
     with pytest.raises(TypeError, match="sum_factory must be"):
         aggregators.ControlVariateFactory(4, sum_factory)
+
+
+_AGG = tff.aggregators
+_DP = _AGG.DifferentiallyPrivateFactory
+_MEANS = {
+    "mean": _AGG.UnweightedMeanFactory(),
+    "clipped": _AGG.clipping_factory(1.0, _AGG.UnweightedMeanFactory()),
+    "rotated": _AGG.HadamardTransformFactory(_AGG.UnweightedMeanFactory()),
+    "ours": aggregators.reject_non_finite_factory(_AGG.UnweightedMeanFactory()),
+    "private": _DP.gaussian_fixed(0.0, 2.0, 1.0),
+    "private_and_adaptive": _DP.gaussian_adaptive(0.1, 2.0),
+    "private_tree": _DP.tree_aggregation(0.1, 2.0, 1.0, tf.TensorSpec([2])),
+    "private_and_zeroed": _AGG.zeroing_factory(1.0, _DP.gaussian_fixed(0.0, 2.0, 1.0)),
+}
+_SUMS = {
+    "secure": _AGG.SecureSumFactory(8.0),
+    "encoded": _AGG.EncodedSumFactory.quantize_above_threshold(),
+    "clipped_by_an_estimate": _AGG.clipping_factory(
+        _AGG.PrivateQuantileEstimationProcess.no_noise(1.0, 0.8, 0.2),
+        _AGG.SumFactory(),
+    ),
+    "private": _DP(tensorflow_privacy.GaussianSumQuery(1.0, 0.0)),
+    "private_and_adaptive": _DP(
+        tensorflow_privacy.QuantileAdaptiveClipSumQuery(1.0, 0.1, 0.5, 0.2, 0.1, 2)
+    ),
+}
+
+
+@pytest.mark.parametrize("sum_factory", _MEANS.values(), ids=_MEANS)
+def test_a_mean_is_refused(sum_factory):
+    factory = aggregators.ControlVariateFactory(4, sum_factory)
+    with pytest.raises(TypeError, match=r"sum_factory must sum .* averages them"):
+        factory.create(VECTOR)
+
+
+@pytest.mark.parametrize("sum_factory", _SUMS.values(), ids=_SUMS)
+def test_a_sum_of_any_kind_is_taken(sum_factory):
+    process = aggregators.ControlVariateFactory(4, sum_factory).create(VECTOR)
+    assert process.next.type_signature.result.result.member == VECTOR
 
 
 def test_integers_are_refused():

@@ -256,6 +256,12 @@ NUM_EXAMPLES = {"client_weighting": stateful.NUM_EXAMPLES}
             TypeError,
             "sum_factory must be",
         ),
+        (
+            "scaffold",
+            {"control_variate_sum_factory": tff.aggregators.UnweightedMeanFactory()},
+            TypeError,
+            r"sum_factory must sum .* averages them",
+        ),
         ("adabest", {"mu": "0.1"}, TypeError, "mu must be a number"),
         ("adabest", {"beta": 1.5}, ValueError, "beta must be a number from 0 to 1"),
         ("adabest", {"beta": "automatic"}, ValueError, "beta must be one of 'auto'"),
@@ -305,3 +311,40 @@ def test_a_round_at_a_rate_of_zero_leaves_the_variates(method):
         np.testing.assert_array_equal(driver.remembered(client), kept[client])
     driver.round(["client_0", "client_2"])
     assert np.linalg.norm(driver.server_variate() - variate) > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    tiers.first(
+        [0],
+        [
+            ("scaffold", {"num_clients": 4, "option": "I"}),
+            ("mime_lite", {"client_weighting": stateful.UNIFORM}),
+            ("mime", {"client_weighting": stateful.UNIFORM}),
+        ],
+    ),
+)
+def test_a_client_whose_whole_gradient_is_not_finite_is_rejected(method, options):
+    # The first step, of 1/4, leads to where the second gradient is 0. At x = 0 that is
+    # 2^66 (0 - 2^64), beyond float32.
+    features = np.zeros([2, D])
+    features[:, 0] = 1, 2.0**66
+    clients = {
+        "fine": stateful.axis_client(1.0, optimum=1.0, axis=1),
+        "broken": stateful.Client(features, np.array([1, 2.0**64]), batch_size=1),
+    }
+    process = getattr(algorithms, f"build_{method}")(
+        stateful.LinearRegression, 0.25, **options
+    )
+    driver, without = (stateful.Driver(process, clients) for _ in range(2))
+    metrics = driver.round(["fine", "broken"])
+    without.round(["fine"])
+    assert metrics["client_work"]["rejected_clients"] == 1
+    # The loss of the other client alone, 1/2 at x = 0.
+    assert metrics["client_work"]["train"]["loss"] == 0.5
+    np.testing.assert_array_equal(driver.model, without.model)
+    np.testing.assert_allclose(driver.model, [0, 0.25, 0, 0, 0])
+    if method == "scaffold":
+        np.testing.assert_array_equal(driver.remembered("broken"), np.zeros(D))
+        # c is c_i = -1 of one of four clients.
+        np.testing.assert_allclose(driver.server_variate(), [0, -0.25, 0, 0, 0])

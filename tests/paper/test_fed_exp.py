@@ -162,6 +162,19 @@ def test_with_both_sums_clipped_alike_it_extrapolates_from_what_is_clipped():
         np.testing.assert_allclose(driver.model, expected, rtol=1e-3)
 
 
+@pytest.mark.parametrize("method", ["fed_nova", "fed_cm", "mime", "uga"])
+def test_its_step_is_refused_where_the_mean_is_not_that_of_the_clients_updates(method):
+    options = {"local_epochs": 2} if method == "uga" else {}
+    builder = getattr(algorithms, f"build_{method}")
+    with pytest.raises(TypeError, match=r"server_optimizer_fn must be .*FedExpStep"):
+        builder(
+            stateful.LinearRegression,
+            0.1,
+            server_optimizer_fn=fed_exp.FedExpStep(),
+            **options,
+        )
+
+
 def test_its_step_from_a_diverged_client_changes_nothing():
     clients = {
         "one": stateful.axis_client(1.0, optimum=9.0),

@@ -66,7 +66,8 @@ class ControlVariateFactory(tff.aggregators.UnweightedAggregationFactory):
           A `tff.templates.AggregationProcess`.
 
         Raises:
-          TypeError: If `value_type` holds anything but float tensors.
+          TypeError: If `value_type` holds anything but float tensors, or if
+            `sum_factory` does not sum them.
         """
         wrapping.check_floats("value_type", value_type)
         sum_process = wrapping.create_sum("sum_factory", self._sum_factory, value_type)

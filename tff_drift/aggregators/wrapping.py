@@ -275,8 +275,8 @@ def create_sum(
       An aggregation process whose result is of `value_type`.
 
     Raises:
-      TypeError: If the factory refuses values of this type, or if the result
-        would be of another type.
+      TypeError: If the factory refuses values of this type or averages them, or if
+        the result would be of another type.
     """
     problem = (
         f"{name} must sum values of the type {checks.shortened(value_type)}, as "
@@ -289,4 +289,39 @@ def create_sum(
     result_type = process.next.type_signature.result.result.member
     if not value_type.is_assignable_from(result_type):
         raise TypeError(f"{problem}gives {checks.shortened(result_type)}.")
+    if _averages(process):
+        raise TypeError(
+            f"{problem}averages them. Give a factory of sums: for differential privacy "
+            "tff.aggregators.DifferentiallyPrivateFactory(query) of a query such as "
+            "tensorflow_privacy.GaussianSumQuery."
+        )
     return process
+
+
+def _averages(process: tff.templates.AggregationProcess) -> bool:
+    """Whether a process is one of TFF's means, or wraps one.
+
+    The names in its types tell: TFF's wrappers do not show what they wrap.
+    """
+    output = process.next.type_signature.result
+    return _is_of_a_mean(output.state.member) or _is_of_a_mean(
+        output.measurements.member
+    )
+
+
+def _is_of_a_mean(type_spec: compat.Type) -> bool:
+    if not isinstance(type_spec, compat.StructType):
+        return False
+    # An unweighted mean measures both, and a private one divides a query's sum.
+    names = set(compat.structure_names(type_spec))
+    if {"mean_value", "mean_count"} <= names:
+        return True
+    return any(
+        _is_of_a_mean(element) or (name == "query_state" and _divides(element))
+        for name, element in compat.structure.iter_elements(type_spec)
+    )
+
+
+def _divides(type_spec: compat.Type) -> bool:
+    is_structure = isinstance(type_spec, compat.StructType)
+    return is_structure and "denominator" in compat.structure_names(type_spec)

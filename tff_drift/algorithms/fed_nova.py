@@ -156,7 +156,8 @@ def build_fed_nova(
     return compose(
         model_fn,
         FedNovaWork(client_optimizer_fn, mu, **local),
-        server_optimizer_fn,
+        # No step that measures the clients' Δ_i: their mean is not what it gets.
+        optimizers.as_optimizer("server_optimizer_fn", server_optimizer_fn),
         message_aggregator=message_aggregator,
         **shared,
     )

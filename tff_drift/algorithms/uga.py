@@ -101,7 +101,8 @@ def build_uga(
     return compose(
         model_fn,
         client_works.KeepTraceSgd(client_learning_rate, local_epochs, **local),
-        server_optimizer_fn,
+        # No step that measures the clients' x - y_i, whose mean is not what it gets.
+        optimizers.as_optimizer("server_optimizer_fn", server_optimizer_fn),
         **shared,
     )
 

@@ -115,6 +115,7 @@ def build_client_half(
             if run_gradient is not None:
                 at_server = run_gradient(weights, examples, context)
                 full_gradient = tensors.to_vector(at_server.update)
+                outcome = _rejected_with(outcome, at_server)
             # A client whose training broke down, or that had nothing to train on, has
             # the state of an idle one, and says nothing. The local execution context
             # recognises these choices, see `execution.local.patterns`.
@@ -218,6 +219,21 @@ def _build_gradient(
         return of_client(state, weights, client)
 
     return gradient
+
+
+def _rejected_with(
+    outcome: client_works.LocalOutcome, at_server: client_works.LocalOutcome
+) -> client_works.LocalOutcome:
+    """Returns a client's outcome, rejected too where its whole gradient at x is."""
+    zeros = tuple(map(tf.zeros_like, outcome.update))
+    # A rejected outcome has the metrics of a model that has seen nothing.
+    update, metrics = tensors.selected(
+        at_server.rejected,
+        (zeros, at_server.metrics),
+        (outcome.update, outcome.metrics),
+    )
+    rejected = tf.logical_or(outcome.rejected, at_server.rejected)
+    return outcome._replace(update=update, rejected=rejected, metrics=metrics)
 
 
 def _weighed(
