@@ -8,6 +8,7 @@ from typing import Any
 
 import matplotlib.figure
 import numpy as np
+import pandas as pd
 from matplotlib import ticker
 
 import tasks
@@ -130,32 +131,30 @@ def describe(task: tasks.Task, output_dir: str) -> None:
     print(f"  examples of {seen} training clients: {sizes.sum():,}")
     print(f"  per client (least, quartiles, most): {quartiles}")
     if shares is not None:
-        largest = shares.max(axis=1).mean()
+        largest = shares.max(axis="columns").mean()
         print(f"  share of a client's largest class, on average: {100 * largest:.0f} %")
     print(f"Files in {folder}: {_PICTURE}")
 
 
-def class_shares(datasets: ClientDatasets) -> np.ndarray | None:
+def class_shares(datasets: ClientDatasets) -> pd.DataFrame | None:
     """Returns the share of each class in each client's examples.
 
     Args:
       datasets: The clients.
 
     Returns:
-      A `float64[clients, classes]` array whose rows sum to 1; `None` if labels are no
+      A table like that of `label_counts`, whose rows sum to 1; `None` if labels are no
       classes.
     """
     try:
         table = label_counts(datasets)
     except TypeError:
         return None
-    every_class = range(max(table.columns) + 1)
-    counts = table.reindex(columns=every_class, fill_value=0).to_numpy()
-    return counts / counts.sum(axis=1, keepdims=True)
+    return table.div(table.sum(axis=1), axis=0)
 
 
 def _draw(
-    name: str, num_clients: int, sizes: np.ndarray, shares: np.ndarray | None
+    name: str, num_clients: int, sizes: np.ndarray, shares: pd.DataFrame | None
 ) -> matplotlib.figure.Figure:
     """Draws a histogram of clients' sizes, and their shares of classes.
 
@@ -184,11 +183,16 @@ def _draw(
         axes[0].spines[side].set_visible(False)
     if shares is not None:
         # Clients with the same largest class lie together.
-        order = np.lexsort((-shares.max(axis=1), shares.argmax(axis=1)))
+        array = shares.to_numpy()
+        classes: dict[float, Any] = dict(enumerate(shares.columns))
+        order = np.lexsort((-array.max(axis=1), array.argmax(axis=1)))
         image = axes[1].imshow(
-            shares[order], aspect="auto", interpolation="nearest", cmap="viridis"
+            array[order], aspect="auto", interpolation="nearest", cmap="viridis"
         )
         axes[1].xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+        axes[1].xaxis.set_major_formatter(
+            lambda position, _: str(classes.get(position, ""))
+        )
         axes[1].set_xlabel("class")
         axes[1].set_ylabel("client, by largest class")
         figure.colorbar(image, ax=axes[1], label="share of the client's examples")

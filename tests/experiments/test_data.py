@@ -143,14 +143,40 @@ def test_mistakes_are_told_in_a_line(run_command, words, message):
     assert outcome.stderr.count("\n") == 1
 
 
-def test_class_shares_count_each_clients_classes():
-    def client(*labels):
-        return np.zeros((len(labels), 1), np.float32), np.array(labels)
+def _clients(**labels):
+    clients = {
+        name: (np.zeros((len(each), 1), np.float32), np.array(each))
+        for name, each in labels.items()
+    }
+    return ClientDatasets.from_arrays(clients, batch_size=1)
 
-    clients = {"a": client(0, 3, 3, 3), "b": client(1)}
-    shares = report.class_shares(ClientDatasets.from_arrays(clients, batch_size=1))
 
-    assert shares.tolist() == [[0.25, 0.0, 0.0, 0.75], [0.0, 1.0, 0.0, 0.0]]
+@pytest.mark.parametrize(
+    ("labels", "classes", "expected"),
+    [
+        ({"a": [0, 3, 3, 3], "b": [1]}, [0, 1, 3], [[0.25, 0, 0.75], [0, 1, 0]]),
+        ({"a": [-1, 1], "b": [-1, -1, -1, 1]}, [-1, 1], [[0.5, 0.5], [0.75, 0.25]]),
+        ({"a": [-1], "b": [-2, -1]}, [-2, -1], [[0, 1], [0.5, 0.5]]),
+        ({"a": [10**9], "b": [5]}, [5, 10**9], [[0, 1], [1, 0]]),
+        ({"a": [False], "b": [True, False]}, [False, True], [[1, 0], [0.5, 0.5]]),
+    ],
+)
+def test_class_shares_count_each_clients_classes(labels, classes, expected):
+    shares = report.class_shares(_clients(**labels))
+    assert shares.columns.tolist() == classes
+    assert shares.index.tolist() == ["a", "b"]
+    assert shares.to_numpy().tolist() == expected
+
+
+def test_the_figure_names_the_classes_below_their_columns():
+    shares = report.class_shares(_clients(a=[-1, -1, 7], b=[7, 7, 3]))
+    figure = report._draw("own", 2, np.array([3, 3]), shares)
+    axis = figure.axes[1].xaxis
+    names = [axis.get_major_formatter()(place, 0) for place in (-1, 0, 0.5, 1, 2, 3)]
+    assert names == ["", "-1", "", "3", "7", ""]
+    (image_of_shares,) = figure.axes[1].images
+    expected = [[2 / 3, 0, 1 / 3], [0, 1 / 3, 2 / 3]]
+    np.testing.assert_allclose(image_of_shares.get_array(), expected)
 
 
 def test_letters_are_made_of_the_writers(run_command, tmp_path):

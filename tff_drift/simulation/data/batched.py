@@ -48,9 +48,9 @@ def unbatched(dataset: tf.data.Dataset) -> tuple[tf.data.Dataset, int | None]:
       may be batches as well as sequences.
     """
     found = {_times_batched(way, dataset.element_spec) for way in _ways(dataset)}
-    if None in found or len(found) > 1:
+    times = found.pop()
+    if times is None or found:
         return dataset, None
-    (times,) = found
     for _ in range(times):
         dataset = dataset.unbatch()
     return dataset, times
