@@ -8,6 +8,7 @@ import functools
 
 import numpy as np
 import pytest
+import tensorflow_federated as tff
 
 from tests import stateful, tiers
 from tests.paper import reference, reference_since
@@ -16,6 +17,7 @@ from tff_drift.algorithms import fed_exp
 
 D = stateful.DIMENSION
 RATE = 0.01
+UNIFORM = stateful.UNIFORM
 pytestmark = [pytest.mark.no_smoke, pytest.mark.usefixtures("local_context")]
 
 
@@ -170,6 +172,58 @@ def test_the_step_of_fed_exp_weighs_squares_as_it_weighs_updates():
     mean, square = RATE * 29 / 11, RATE**2 * (10 + 361) / 11
     rate = square / (2 * (mean**2 + 1e-9))
     np.testing.assert_allclose(driver.model[0], -rate * mean, rtol=1e-4)
+
+
+# Gradients of 1 in 10 steps, and who is in a mean without weights as 0.
+_LINE = stateful.axis_client(1e-8, optimum=-1e8, steps=10)
+ONE_OF_FOUR = {
+    "line": _LINE,
+    "empty": stateful.Client(np.zeros([0, D]), np.zeros([0]), 1),
+    "empty_too": stateful.Client(np.zeros([0, D]), np.zeros([0]), 1),
+    "rejected": _LINE._replace(targets=np.array([np.nan])),
+}
+WITHOUT_WEIGHTS = {
+    "mean": tff.aggregators.UnweightedMeanFactory(),
+    "private": tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(0.0, 4, 1e6),
+}
+
+
+def one_of_four(aggregator, method, rounds=1, **options):
+    process = build(
+        method, num_clients=4, model_aggregator=WITHOUT_WEIGHTS[aggregator], **options
+    )
+    driver = stateful.Driver(process, ONE_OF_FOUR)
+    for _ in range(rounds):
+        metrics = driver.round(list(ONE_OF_FOUR))
+    return driver, metrics["finalizer"]
+
+
+@pytest.mark.parametrize("aggregator", tiers.first(["mean"], list(WITHOUT_WEIGHTS)))
+def test_what_servers_estimate_allows_for_zeros_in_a_mean_without_weights(aggregator):
+    # The mean of all four Δ_i is η 10 / 4.
+    for method, share in (("fed_cm", "alpha"), ("scaffold_momentum", "beta")):
+        driver, _ = one_of_four(aggregator, method, **{share: 1.0})
+        np.testing.assert_allclose(driver.model[0], -RATE * 10 / 4, rtol=1e-4)
+        momentum = stateful.vector(driver.state.finalizer["momentum"])
+        np.testing.assert_allclose(momentum[0], 1.0, rtol=1e-4)
+    # h is the mean of all four h_i, 1 and three zeros, in every round.
+    for rounds in (1, 2):
+        driver, _ = one_of_four(aggregator, "scaffold_m", rounds)
+        np.testing.assert_allclose(driver.server_variate()[0], 1 / 4, rtol=1e-4)
+    # h is the sum of all g_i over N.
+    driver, _ = one_of_four(aggregator, "fed_dyn", mu=0.0)
+    np.testing.assert_allclose(driver.server_estimate()[0], RATE * 10 / 4, rtol=1e-4)
+    # With a single client that counts the variance is unknown.
+    _, measured = one_of_four(aggregator, "adabest", beta="auto", mu=0.0)
+    np.testing.assert_allclose(measured["beta"], 0.0, atol=1e-4)
+    # Of Δ and three zeros: (Δ² / 4) / (2 (Δ / 4)²).
+    step = fed_exp.FedExpStep(1e-9)
+    for method, options in (
+        ("fed_exp", {"epsilon": 1e-9}),
+        ("fed_avg", {"server_learning_rate": step, "client_weighting": UNIFORM}),
+    ):
+        _, measured = one_of_four(aggregator, method, **options)
+        np.testing.assert_allclose(measured["extrapolation"], 2.0, rtol=1e-4)
 
 
 def test_an_automatic_beta_takes_the_weights_of_the_updates():

@@ -144,6 +144,7 @@ def choose_beta(
     new_state = collections.OrderedDict(state)
     beta = state["beta"]
     if rule.automatic:
+        squared_norm *= cohort.mean_scale**2
         excess = tf.maximum(cohort.mean_squared_drift - squared_norm, 0.0)
         noise = tf.where(
             cohort.effective_clients > 1.5,

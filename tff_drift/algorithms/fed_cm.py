@@ -76,6 +76,7 @@ class ClientMomentumStep(StepAround):
         result = self.next_of_step(state, trainable, pseudo_gradient, cohort)
         dtype = cohort.mean_steps.dtype
         path = cohort.mean_steps * tf.cast(cohort.learning_rate, dtype)
+        path = tf.math.divide_no_nan(path, tf.cast(cohort.mean_scale, dtype))
         momentum = tuple(tf.math.divide_no_nan(g, path) for g in pseudo_gradient)
         measurements = collections.OrderedDict(result.measurements)
         measurements["momentum_norm"] = global_norm(momentum)

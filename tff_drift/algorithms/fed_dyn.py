@@ -112,6 +112,7 @@ class FedDynStep(CorrectedCloudStep):
         """Takes the step."""
         dtype = pseudo_gradient[0].dtype
         share = tf.cast(cohort.total_weight, dtype) / self._num_clients
+        share *= tf.cast(cohort.mean_scale, dtype)
         before = tuple(state["gradient_estimate"])
         h = tuple(
             old + share * g for old, g in zip(before, pseudo_gradient, strict=True)

@@ -71,7 +71,9 @@ class FedExpStep(ServerStep):
     ) -> ServerResult:
         """Takes the step."""
         del state
-        squared_norm = cohort.mean_squared_drift
+        squared_norm = tf.math.divide_no_nan(
+            cohort.mean_squared_drift, cohort.mean_scale
+        )
         if self._of_messages:
             squared_norm = cohort.message
         of_mean = tf.square(global_norm(pseudo_gradient))
@@ -168,6 +170,10 @@ def build_fed_exp(
     """
     local, shared = split(options, TrainingOptions)
     shared.setdefault("client_weighting", tff.learning.ClientWeighting.UNIFORM)
+    kind = tff.aggregators.UnweightedAggregationFactory
+    if message_aggregator is None and isinstance(shared.get("model_aggregator"), kind):
+        # Both means have the clients that do not count as zeros, or none.
+        message_aggregator = tff.aggregators.UnweightedMeanFactory()
     return compose(
         model_fn,
         FedExpWork(client_optimizer_fn, mu, **local),

@@ -41,7 +41,8 @@ class ProcessOptions(TypedDict, total=False):
         least 0 (see `tff_drift.models.from_keras2`). What a method
         averages beside the updates has these weights too. A client that trained on
         nothing has weight 0 either way, unlike in TFF's own methods. With an
-        unweighted `model_aggregator` it is UNIFORM, whatever is given.
+        unweighted `model_aggregator` it is UNIFORM, whatever is given; there a client
+        that trained on nothing, or was rejected, is in the mean of the updates as 0.
       loop_implementation: How the loop over a client's batches is built, a
         `tff.learning.LoopImplementation`. The default depends on the model.
     """

@@ -97,7 +97,9 @@ class ScaffoldMStep(ServerStep):
         share = tf.cast(cohort.total_weight, dtype) / self._num_clients
         # The clients' K_i may differ; the server knows their mean.
         mean_path = cohort.mean_steps * tf.cast(cohort.learning_rate, dtype)
-        scale = tf.math.divide_no_nan(share, mean_path)
+        scale = tf.math.divide_no_nan(
+            share * tf.cast(cohort.mean_scale, dtype), mean_path
+        )
         h = tuple(
             (1 - share) * h + scale * g
             for h, g in zip(state["control_variate"], pseudo_gradient, strict=True)

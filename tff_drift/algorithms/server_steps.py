@@ -40,6 +40,9 @@ class Cohort(NamedTuple):
       message: The mean of the clients' messages, with the weights of their updates;
         `()` where they send none, or a control variate sums them.
       client_hparams: The clients' hyperparameters in this round, by name.
+      mean_scale: By what the mean pseudo-gradient is multiplied to be that of the M
+        clients: 1, but with an unweighted aggregator, in whose mean clients that do
+        not count are as zeros, the size of the whole cohort over M.
     """
 
     num_clients: tf.Tensor
@@ -52,6 +55,7 @@ class Cohort(NamedTuple):
     round_number: tf.Tensor
     message: Any = ()
     client_hparams: Mapping[str, Any] = types.MappingProxyType({})
+    mean_scale: tf.Tensor | float = 1.0
 
 
 class ServerResult(NamedTuple):

@@ -48,6 +48,10 @@ class CohortAggregation:
         self._model = arguments.build_weighted_aggregator(
             "model_aggregator", model_aggregator, update_type
         )
+        # In a mean without weights clients that do not count are as zeros.
+        self.has_weights = not isinstance(
+            model_aggregator, tff.aggregators.UnweightedAggregationFactory
+        )
         self._messages, self._name = None, ""
         if control_variate_factory is not None:
             self._name = _VARIATE

@@ -363,7 +363,7 @@ def _new_state(
 def _sums(
     outcome: client_works.LocalOutcome, idle: tf.Tensor, weight: tf.Tensor
 ) -> Any:
-    """Returns what a client reports, of `SUMS_TYPE`; an idle one counts nowhere.
+    """Returns what a client reports, of `SUMS_TYPE`; an idle one is but counted.
 
     What the server sets against the mean update is weighed as the update is. Otherwise
     their ratio has no bound where the clients' weights and their work are unequal.
@@ -372,6 +372,7 @@ def _sums(
     # A rejected update is zero.
     drift = tensors.global_norm(outcome.update)
     return collections.OrderedDict(
+        cohort=tf.constant(1.0),
         clients=counts,
         weight=weight,
         squared_weight=tf.square(weight),

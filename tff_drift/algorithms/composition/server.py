@@ -26,6 +26,7 @@ EVALUATED_MODELS = (AGGREGATE, CLOUD, AVERAGE)
 # `squared_drift` are multiplied by the clients' weights.
 SUMS_TYPE = compat.to_type(
     collections.OrderedDict(
+        cohort=np.float32,
         clients=np.float32,
         weight=np.float32,
         squared_weight=np.float32,
@@ -154,6 +155,7 @@ def build_server_half(
             state_type.finalizer,
             compat.to_type(reports_type),
             reports_model_norm,
+            aggregation.has_weights,
         ),
         _build_accessors(server_step, aggregation, evaluated_model, state_type),
     )
@@ -166,6 +168,7 @@ def _build_next(
     step_state_type: compat.Type,
     reports_type: compat.Type,
     reports_model_norm: bool,
+    has_weights: bool,
 ) -> compat.Computation:
     """Builds `ServerHalf.next`.
 
@@ -215,6 +218,7 @@ def _build_next(
             round_number=state["round_number"],
             message=reports.get("message", ()),
             client_hparams=client_hparams,
+            mean_scale=1.0 if has_weights else mean("cohort"),
         )
         result = autograph.of_user(server_step.next)(
             step_state, trainable, pseudo_gradient, cohort
