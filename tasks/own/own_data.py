@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import pathlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -218,14 +219,19 @@ def _from_table(
             )
     if time in table:
         table[time] = user_tables.as_times(table[time], where)
-    return user_data.from_frame(
-        table,
-        client_id=options["client_column"],
-        label=options["label"],
-        time=time,
-        window=options["window"],
-        **others,
-    )
+    try:
+        return user_data.from_frame(
+            table,
+            client_id=options["client_column"],
+            label=options["label"],
+            time=time,
+            window=options["window"],
+            **others,
+        )
+    except example_checks.DataError as error:
+        # Of a file, users do not know the name of an argument.
+        text = re.sub(r"^frame\b", lambda _: where, str(error))
+        raise example_checks.DataError(text) from error
 
 
 def clients(task: definitions.Task, options: Mapping[str, Any]) -> definitions.Clients:

@@ -19,6 +19,11 @@ from tff_drift import checks
 CLASS = "class"
 NUMBER = "number"
 
+# What to do with labels that are no numbers.
+NUMBER_REMEDY = (
+    f"Leave target={NUMBER!r} out (--task=own_data) to predict classes, or turn the "
+    "labels into numbers, as pandas.to_numeric does."
+)
 # More classes than these, with fewer examples each, are rather numbers or codes: then
 # the user has to say which.
 _MANY_CLASSES = 100
@@ -294,11 +299,28 @@ def _check_few_classes(labels: Mapping[str, np.ndarray], num_examples: int) -> N
 def _as_numbers(labels: np.ndarray, where: str) -> np.ndarray:
     if labels.dtype.kind in "iuf":
         return labels
-    for example, label in enumerate(labels.tolist()):
-        if not isinstance(label, numbers.Number) or isinstance(label, (bool, complex)):
-            raise example_checks.DataError(
-                f"{where}, example {example}: found the label {checks.shown(label)}, "
-                f"which is no number. Leave target={NUMBER!r} out to predict classes, "
-                "or turn the labels into numbers, as pandas.to_numeric does."
-            )
+    values = labels.tolist()
+    wrong = [example for example, label in enumerate(values) if not _is_number(label)]
+    if wrong:
+        # One word makes texts of all numbers of its column in a file.
+        words = (example for example in wrong if not _reads_as_number(values[example]))
+        example = next(words, wrong[0])
+        raise example_checks.DataError(
+            f"{where}, example {example}: found the label "
+            f"{checks.shown(values[example])}, which is no number. {NUMBER_REMEDY}"
+        )
     return labels.astype(np.float64)
+
+
+def _is_number(label: Any) -> bool:
+    return isinstance(label, numbers.Number) and not isinstance(label, (bool, complex))
+
+
+def _reads_as_number(label: Any) -> bool:
+    if not isinstance(label, str):
+        return False
+    try:
+        float(label)
+    except ValueError:
+        return False
+    return True

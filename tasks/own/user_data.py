@@ -117,6 +117,12 @@ def from_frame(
         )
         owners = table[client_id]
         user_tables.check_owners(owners, name)
+        for column in columns:
+            user_tables.check_no_words(table[column], name, owners)
+        if target == targets.NUMBER:
+            user_tables.check_no_words(
+                table[label], name, owners, targets.NUMBER_REMEDY
+            )
         clients = {
             str(owner): user_tables.table_examples(
                 rows, columns, label, f"{name}: client {checks.shown(str(owner))}", time

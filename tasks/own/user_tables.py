@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # At the end of a time of ISO 8601.
 _OFFSET = r"[T ].*(?:Z|[+-]\d\d(?::?\d\d)?)$"
+# How files write truth values, which are numbers unless a word is among them.
+_TRUTHS = ("True", "False", "TRUE", "FALSE", "true", "false")
 # Names in a message, at most.
 _MOST_LISTED = 30
 
@@ -159,6 +161,45 @@ def check_owners(owners: pd.Series, where: str) -> None:
                 )
 
 
+def check_no_words(
+    column: pd.Series, where: str, owners: pd.Series | None = None, remedy: str = ""
+) -> None:
+    """Raises if a column has a value that cannot be read as a number.
+
+    One word makes texts of all numbers of its column in a file.
+
+    Args:
+      column: The column.
+      where: The table, for messages.
+      owners: The column that says whose example a row is, if the table has one.
+      remedy: What to do; by default as for features.
+
+    Raises:
+      DataError: If it has; the message names the first one and its row.
+    """
+    # Takes a while to import, and tables are read here alone.
+    import pandas as pd
+
+    if column.dtype.kind in "biufmMc":
+        return
+    values = column.astype(object)
+    try:
+        are_read = pd.to_numeric(values, errors="coerce").notna()
+    except (TypeError, ValueError):  # Lists, for example, which are no words.
+        return
+    is_word = ~(are_read | values.isna() | values.astype(str).isin(_TRUTHS))
+    if is_word.any():
+        row = int(np.argmax(is_word.to_numpy()))
+        if owners is not None:
+            where = f"{where}: client {checks.shown(str(owners.iloc[row]))}"
+        raise example_checks.DataError(
+            f"{where}, field {checks.shown(column.name)}, row "
+            f"{checks.shown(column.index[row])}: expected numbers, found "
+            f"{checks.shown(values.iloc[row])} of {column.dtype}. "
+            f"{remedy or _remedy(column.dtype)}"
+        )
+
+
 def table_examples(
     rows: pd.DataFrame,
     columns: Sequence[Any],
@@ -194,6 +235,7 @@ def table_examples(
         column = rows[name]
         field = f"{where}, field {checks.shown(name)}"
         if column.dtype.kind not in "biuf":
+            check_no_words(column, where)
             raise example_checks.DataError(
                 f"{field}: expected numbers, found {column.dtype} such as "
                 f"{checks.shown(column.iloc[0])}. {_remedy(column.dtype)}"

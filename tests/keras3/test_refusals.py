@@ -243,6 +243,39 @@ def test_models_whose_training_clients_would_lose_are_refused(take, make, messag
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("inputs", "labels", "message"),
+    [
+        (
+            ([None, 2], tf.float32),
+            ([None], tf.int32),
+            "batches: Input 0 .* value 3, but",
+        ),
+        (
+            ([None, 3], tf.float32),
+            ([None, 4], tf.float32),
+            "batches: Argument `output`",
+        ),
+        (([None, 3], tf.float32), ([None], tf.string), r"strings in y, .*y\.astype"),
+        (([None, 3], tf.string), ([None], tf.int32), "strings in x,"),
+    ],
+    ids=["columns", "one-hot", "labels of strings", "inputs of strings"],
+)
+@every_place
+def test_batches_that_a_model_cannot_take_are_refused(take, inputs, labels, message):
+    keras_model = keras.Sequential([keras.layers.Input([3]), keras.layers.Dense(4)])
+    spec = tf.TensorSpec(*inputs), tf.TensorSpec(*labels)
+
+    def model_fn():
+        return models.from_keras3(keras_model, keras3_models.loss(), spec)
+
+    with pytest.raises((TypeError, ValueError), match=message) as raised:
+        take(model_fn)
+    text = str(raised.value)
+    assert text.isprintable()
+    assert len(text) < 600
+
+
 def test_weights_of_another_model_are_not_assigned():
     keras_model = keras3_models.softmax_regression()
     weights = keras3_models.weights(keras_model)

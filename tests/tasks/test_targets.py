@@ -139,7 +139,7 @@ def test_more_values_than_classes_have_are_refused_unless_the_user_says(kind):
 @pytest.mark.parametrize(
     ("labels", "options", "message"),
     [
-        (["x", "y"] * 3, {"target": "number"}, "'a', field 'price', example 0: .*'x'"),
+        (["x", "y"] * 3, {"target": "number"}, "'a', field 'price', row 0: .*'x'"),
         ([True, False] * 3, {"target": "number"}, "label True, which is no number"),
         (_PRICES, {"target": "class"}, r"found the label .* a class is no such"),
         (_PRICES, {"num_classes": 3}, r"found the label .* a class is no such"),
@@ -261,7 +261,7 @@ def test_an_activation_that_keras_does_not_see_is_refused(name, activation, last
     ("column", "message"),
     [
         (pd.Categorical(list("xyzxyz")), r"category.*pandas\.get_dummies"),
-        (list("xyzxyz"), r"such as 'x'.*pandas\.get_dummies"),
+        (list("xyzxyz"), r"found 'x'.*pandas\.get_dummies"),
         (pd.date_range("2020", periods=6), r"datetime64.*dates into numbers"),
         (pd.date_range("2020", periods=6, tz="UTC"), r"datetime64.*dates into numb"),
         (pd.to_timedelta(range(6), "s"), r"timedelta64.*total_seconds"),

@@ -384,3 +384,49 @@ def test_a_label_beyond_the_classes_is_refused(tmp_path, dtype):
     np.savez(tmp_path / "ann.npz", x=inputs, y=np.array([1, 2, 26, 26], dtype))
     with pytest.raises(tasks.DataError, match="label 26"):
         tasks.from_folder(tmp_path, label="y", num_classes=26)
+
+
+@pytest.mark.parametrize(
+    ("column", "named"),
+    [
+        (
+            ["1.5", "True", "n.a.", "2", "no"],
+            "'a', field 'a', row 2: expected numbers, found 'n.a.'",
+        ),
+        (
+            ["1.5", None, 3.0, 2, "no"],
+            "'b', field 'a', row 4: expected numbers, found 'no'",
+        ),
+    ],
+)
+def test_the_first_word_among_numbers_is_named_with_its_row(column, named):
+    frame = pd.DataFrame(
+        {"client": list("aaabb"), "a": column, "label": [0, 1] * 2 + [0]}
+    )
+    with pytest.raises(ValueError, match=f"^frame: client {named}"):
+        tasks.from_frame(frame, client_id="client", label="label")
+
+
+@pytest.mark.parametrize("name", ["own_numbers", "own_data"])
+def test_a_word_in_a_file_is_named_with_file_and_row(tmp_path, name):
+    path = tmp_path / "all.csv"
+    path.write_text("client,a,label\nann,-1.5,2\nann,2,3\nbob,n.a. yet,4\n")
+    message = f"^data: {path}: client 'bob', field 'a', row 2: .*, found 'n.a. yet'"
+    with pytest.raises(ValueError, match=message):
+        tasks.load(name, data=str(path), client_column="client")
+
+
+def test_a_word_among_numbers_to_predict_is_named(tmp_path):
+    path = tmp_path / "all.csv"
+    path.write_text("client,a,label\nann,-1.5,-2.5\nann,2,3\nbob,1,dear\n")
+    where = f"data: {path}: client 'bob', field 'label', row 2"
+    with pytest.raises(ValueError, match=f"^{where}: .*'dear'.*--task=own_data"):
+        tasks.load("own_numbers", data=str(path), client_column="client")
+    folder = tmp_path / "clients"
+    folder.mkdir()
+    (folder / "ann.csv").write_text("a,label\n1,-2.5\n2,dear\n3,4\n")
+    with pytest.raises(ValueError, match="example 1: found the label 'dear'"):
+        tasks.from_folder(folder, target="number")
+    (folder / "ann.csv").write_text("a,label\n1,-2.5\n2,3\nfar,4\n")
+    with pytest.raises(ValueError, match="row 2: expected numbers, found 'far'"):
+        tasks.from_folder(folder, target="number")

@@ -300,7 +300,11 @@ def _change(column, value, row=3):
     [
         (_change("age", np.nan), {}, "client 'ann', field 'age', example 3: found nan"),
         (_change("age", np.inf), {}, "client 'ann', field 'age', example 3: found inf"),
-        (_change("visits", "many"), {}, "'ann', field 'visits': expected numbers"),
+        (
+            _change("visits", "many"),
+            {},
+            "'ann', field 'visits', row 3: expected numbers, found 'many'",
+        ),
         (_change("ill", None, 14), {}, "'bob', field 'ill', example 2: there is no la"),
         (
             _frame().assign(ill=np.r_[np.zeros(13, int), [2], np.zeros(4, int)]),

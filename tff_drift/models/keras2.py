@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import autograph, checks
-from tff_drift.models import example_weights, keras2_metrics
+from tff_drift.models import example_weights, first_trace, keras2_metrics
 from tff_drift.models.constraints import check_unconstrained
 from tff_drift.models.metric_states import check_different_names
 from tff_drift.models.outputs import by_output, named_outputs, weights_by_output
@@ -104,6 +104,23 @@ def from_keras2(
         first_output, *_ = keras_model.outputs or [None]
         example_weights.check_one_label(batch.labels, first_output)
     return model
+
+
+def check_batches(model: tff.learning.models.VariableModel) -> None:
+    """Raises if a model of Keras 2, if it is one, cannot take its batches.
+
+    Args:
+      model: What `from_keras2` or `as_in_fit` returned.
+
+    Raises:
+      TypeError: If strings are cast to numbers.
+      ValueError: If the model or its loss cannot take the batches.
+    """
+    if isinstance(model, _Keras2Model):
+        losses, outputs = model._model._loss_fns, model._keras_model.output
+        first_trace.check_batches_of_keras2(
+            model.forward_pass, model.input_spec, losses, outputs
+        )
 
 
 def as_in_fit(

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks
-from tff_drift.models import example_weights, value_files
+from tff_drift.models import example_weights, first_trace, value_files
 from tff_drift.models.loaded_weights import is_set_in_graph
 from tff_drift.models.metric_states import MetricState, Seen, build_metric_states
 from tff_drift.models.outputs import Objective
@@ -98,17 +98,19 @@ def from_keras3(
       TypeError: If an argument has the wrong type; the message names it.
       ValueError: If Keras computes with another backend than TensorFlow, the model has
         no trainable weights or constraints of them, `input_spec` is not that of inputs
-        and labels, losses, weights or metrics are not those of the outputs, or two
-        metrics have one name, or names that may be Keras' or yours where that makes a
-        difference.
+        and labels, or of batches that the model cannot take, losses, weights or metrics
+        are not those of the outputs, or two metrics have one name, or names that may be
+        Keras' or yours where that makes a difference.
     """
     keras = import_keras3()
     _check_model(keras, keras_model)
     batch = _checked(input_spec)
     example_weights.check_class_weight(class_weight, batch.labels)
-    model = StatelessModel(keras_model, batch.inputs)
+    with first_trace.naming_misfit(input_spec):
+        model = StatelessModel(keras_model, batch.inputs)
+        output_spec = model.output_spec() if class_weight is not None else None
     if class_weight is not None:
-        example_weights.check_one_label(batch.labels, model.output_spec())
+        example_weights.check_one_label(batch.labels, output_spec)
     names = list(getattr(keras_model, "output_names", ()))
     return _Keras3Model(
         model,
@@ -185,11 +187,17 @@ def check_training(model: tff.learning.models.VariableModel) -> None:
       model: The model.
 
     Raises:
-      Exception: What Keras raises, or `from_keras3` where it says so.
+      TypeError: If it casts strings to numbers.
+      ValueError: If Keras cannot take such batches, or `from_keras3` says so.
+      Exception: What a user's code raises.
     """
     if isinstance(model, _Keras3Model):
         model._model.check_not_adapted_in_graph()
-        model.forward_pass.get_concrete_function(model.input_spec, training=True)
+        with first_trace.naming_misfit(model.input_spec):
+            trace = model.forward_pass.get_concrete_function(
+                model.input_spec, training=True
+            )
+        first_trace.check_no_strings_as_numbers(trace, model.input_spec)
 
 
 def _check_model(keras: Any, model: Any) -> None:

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks
-from tff_drift.models.keras2 import as_in_fit
+from tff_drift.models.keras2 import as_in_fit, check_batches
 from tff_drift.models.keras3 import check_training
 from tff_drift.models.loaded_weights import explain_if_outside
 from tff_drift.models.stateless import ADAPT_OUTSIDE
@@ -67,11 +67,12 @@ def build_variable_model(
       The model.
 
     Raises:
-      TypeError: If the function returns something else, or gives TFF's
-        `from_keras_model` a model, a loss or a metric of Keras 3; the message says
-        what to do.
-      ValueError: If clients cannot train a model of Keras 3, see `from_keras3`, or
-        the function fails in graphs alone: it uses what was made outside of it.
+      TypeError: If the function returns something else, gives TFF's
+        `from_keras_model` a model, a loss or a metric of Keras 3, or the model casts
+        strings of its batches to numbers; the message says what to do.
+      ValueError: If clients cannot train a model of Keras 3, see `from_keras3`, the
+        model or its loss cannot take its batches, or the function fails in graphs
+        alone: it uses what was made outside of it.
     """
     try:
         model = model_fn()
@@ -90,7 +91,9 @@ def build_variable_model(
         ) from error
     if isinstance(model, tff.learning.models.VariableModel):
         check_training(model)
-        return as_in_fit(model)
+        model = as_in_fit(model)
+        check_batches(model)
+        return model
     raise TypeError(
         "model_fn must return a tff.learning.models.VariableModel, found "
         f"{checks.shown(model)}. {_REMEDY}"
