@@ -233,6 +233,27 @@ def test_a_dataset_whose_components_come_in_another_order(local, native):
     assert call(local, computation, mapped) == 3
 
 
+def test_a_clients_components_in_another_order_than_those_of_the_one_before(local):
+    right, wrong = (collections.namedtuple("batch", names) for names in ("x y", "y x"))
+    computation = tff.federated_computation(
+        lambda data: tff.federated_map(
+            tff.tensorflow.computation(
+                lambda each: each.reduce(0.0, lambda total, of: total + of.x),
+                tff.SequenceType(right(np.float32, np.float32)),
+            ),
+            data,
+        ),
+        tff.FederatedType(tff.SequenceType(right(np.float32, np.float32)), tff.CLIENTS),
+    )
+    data = [
+        tf.data.Dataset.from_tensor_slices(kind([1.0, 2.0], [5.0, 6.0]))
+        for kind in (right, wrong)
+    ]
+    assert call(local, computation, data[:1]) == [3.0]
+    with pytest.raises(TypeError, match="elements of type <y=float32,x=float32>"):
+        call(local, computation, data)
+
+
 @pytest.mark.conformance
 def test_features_may_be_strings(native, context):
     words = np.array([["a"], ["b"], ["c"], ["a"], ["é"]])

@@ -206,3 +206,30 @@ def test_failed_assertions_are_tensorflow_s_own_errors(local, native):
         call(native, check, 5)
     with pytest.raises(tf.errors.InvalidArgumentError, match="too large"):
         call(local, check, 5)
+
+
+def test_a_loop_may_leave_out_the_shapes_of_its_values(local):
+    def named(function):
+        of = tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.float32)
+        return tf.function(function).get_concrete_function(*of)
+
+    # As TensorFlow makes those of `ctc_loss`.
+    def add(total, number):
+        _, added = tf.raw_ops.StatelessWhile(
+            input=[tf.constant(0), number],
+            cond=named(lambda i, x: i < 3),
+            body=named(lambda i, x: (i + 1, x / 2 + 1)),
+        )
+        return total + tf.reshape(added, [])
+
+    add_all = tf_computation(
+        lambda data: data.reduce(0.0, add), tff.SequenceType(np.float32)
+    )
+    computation = tff.federated_computation(
+        lambda data: tff.federated_map(add_all, data),
+        tff.FederatedType(tff.SequenceType(np.float32), CLIENTS),
+    )
+    # x / 8 + 1.75 for each of two numbers.
+    expected = [(8 * k) / 8 * 2 + 3.5 for k in range(4)]
+    data = [[np.float32(8 * k)] * 2 for k in range(4)]
+    assert call(local, computation, data) == expected

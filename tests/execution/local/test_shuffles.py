@@ -49,6 +49,20 @@ def test_a_shuffle_starts_over_in_every_computation(computation, local, native):
     assert_same(call(local, computation, data), call(native, computation, data))
 
 
+def test_a_shuffle_that_a_function_has_captured_starts_over(local):
+    def two_epochs():
+        once = _shuffled()
+        return tf.data.Dataset.range(2).flat_map(lambda _: once)
+
+    data = two_epochs()
+    # Of a new dataset, that nothing has read from.
+    expected = 0.0
+    for (number,) in two_epochs().as_numpy_iterator():
+        expected = expected * 3 % 1009 + number
+    for _ in range(2):
+        assert call(local, _in_one_phase, [data])[0] == [expected]
+
+
 @tff.federated_computation(
     tff.FederatedType(NUMBERS, tff.CLIENTS, all_equal=True), FLOATS
 )

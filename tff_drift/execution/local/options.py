@@ -331,7 +331,7 @@ def _without_variables(
 ) -> eager_context.FunctionCallOptions:
     changed = tf.compat.v1.ConfigProto.FromString(config)
     options = changed.graph_options.rewrite_options
-    options.memory_optimization = options.MANUAL
+    options.memory_optimization = options.NO_MEM_OPT
     return eager_context.FunctionCallOptions(executor_type, changed)
 
 

@@ -257,8 +257,16 @@ def is_repeatable(dataset: tf.data.Dataset) -> bool:
 
 
 def draws_random_numbers(dataset: tf.data.Dataset) -> bool:
-    """Whether a dataset, or one that it reads from, draws random numbers."""
-    if is_random(type(dataset).__name__):
+    """Whether a dataset, or one that it reads from, may draw random numbers.
+
+    Of a dataset that a function has captured, it cannot be told.
+    """
+    captured = (
+        each.dtype
+        for function in dataset._functions()
+        for each in function.function.captured_inputs
+    )
+    if is_random(type(dataset).__name__) or tf.variant in captured:
         return True
     return any(map(draws_random_numbers, dataset._inputs()))
 

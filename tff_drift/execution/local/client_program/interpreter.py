@@ -354,4 +354,8 @@ def _choices(
 
 
 def _shapes(node: Any) -> list[tf.TensorShape]:
-    return [tf.TensorShape(shape) for shape in node.attr["output_shapes"].list.shape]
+    """Returns the shapes of a loop's values, which a node may leave out."""
+    types = node.attr["output_types" if "output_types" in node.attr else "T"]
+    shapes = node.attr["output_shapes"].list.shape
+    unknown = [None] * len(types.list.type)
+    return [tf.TensorShape(shape) for shape in shapes or unknown]

@@ -119,7 +119,7 @@ class ArgumentReader:
     ) -> None:
         last_type, last_spec = self._last_fit
         expected, spec = type_signature.element, dataset.element_spec
-        if last_type is expected and last_spec == spec:
+        if last_type is expected and _is_like(last_spec, spec):
             return
         found = compat.tensorflow_to_type(spec)
         if not expected.is_assignable_from(found):
@@ -137,6 +137,19 @@ class ArgumentReader:
                 "container, such as collections.OrderedDict."
             )
         self._last_fit = (expected, spec)
+
+
+def _is_like(left: Any, right: Any) -> bool:
+    """Whether specs are equal, and their containers of one kind, as `==` does not ask."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, tuple):
+        return len(left) == len(right) and all(map(_is_like, left, right))
+    if isinstance(left, Mapping):
+        return list(left) == list(right) and all(
+            _is_like(left[name], right[name]) for name in left
+        )
+    return left == right
 
 
 @functools.lru_cache(maxsize=256)
