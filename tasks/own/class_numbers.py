@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,9 @@ from tff_drift import checks
 
 # A net has at least one weight per class: beyond this, a label is a code or an error.
 MAX_CLASSES = 1_000_000
+
+# Where a client's labels stand, for messages, and the distinct ones among them.
+LabelsAt = tuple[str, np.ndarray]
 
 
 def check_num_classes(num_classes: int | None) -> None:
@@ -35,14 +38,12 @@ def check_num_classes(num_classes: int | None) -> None:
         )
 
 
-def find_classes(
-    labels: Mapping[str, np.ndarray], num_classes: int | None
-) -> Sequence[Any]:
+def find_classes(labels: Sequence[LabelsAt], num_classes: int | None) -> Sequence[Any]:
     """Returns the classes in the order of their numbers.
 
     Args:
-      labels: Arrays of distinct labels, as `distinct` returns them, by where they
-        stand: file, client and field.
+      labels: Each client's distinct labels, as `distinct` returns them, after where
+        they stand: file, client and field.
       num_classes: The number of classes; `None` takes as many as the labels need.
 
     Returns:
@@ -54,22 +55,22 @@ def find_classes(
         kinds or cannot be sorted, a number is not whole, or other labels than integers
         are not as many as `num_classes`.
     """
-    values = {where: set(array.tolist()) for where, array in labels.items()}
-    if all(array.dtype.kind in "iu" for array in labels.values()):
+    values = [(where, set(array.tolist())) for where, array in labels]
+    if all(array.dtype.kind in "iu" for _, array in labels):
         # A negative label, or one beyond `num_classes`, is found when it is numbered.
         return range(num_classes or _count(values))
     check_one_kind(labels)
     _check_whole(values)
     try:
-        classes = sorted(set().union(*values.values()))
+        classes = sorted(set().union(*(found for _, found in values)))
     except TypeError as error:
         raise example_checks.DataError(
-            f"{next(iter(values))}: the labels cannot be sorted ({error}). Give "
+            f"{labels[0][0]}: the labels cannot be sorted ({error}). Give "
             "integers from 0, or strings."
         ) from error
     if num_classes not in (None, len(classes)):
         raise example_checks.DataError(
-            f"{next(iter(values))}: num_classes is {num_classes}, but the labels have "
+            f"{labels[0][0]}: num_classes is {num_classes}, but the labels have "
             f"{len(classes)} values, {checks.shown(classes[0])} to "
             f"{checks.shown(classes[-1])}. Leave num_classes out, or number the labels "
             "from 0."
@@ -105,10 +106,8 @@ def distinct(labels: np.ndarray, where: str) -> np.ndarray:
     return array
 
 
-def _count(values: Mapping[str, set[int]]) -> int:
-    largest, where = max(
-        (max(found, default=0), where) for where, found in values.items()
-    )
+def _count(values: Sequence[tuple[str, set[int]]]) -> int:
+    largest, where = max((max(found, default=0), where) for where, found in values)
     if largest >= MAX_CLASSES:
         raise example_checks.DataError(
             f"{where}: found the label {largest}, but integers number classes from 0, "
@@ -118,7 +117,7 @@ def _count(values: Mapping[str, set[int]]) -> int:
     return max(0, largest) + 1
 
 
-def check_one_kind(labels: Mapping[str, np.ndarray]) -> None:
+def check_one_kind(labels: Sequence[LabelsAt]) -> None:
     """Raises if some labels are strings and others are not.
 
     Args:
@@ -128,7 +127,7 @@ def check_one_kind(labels: Mapping[str, np.ndarray]) -> None:
       DataError: If they are of two kinds.
     """
     found: dict[bool, tuple[Any, str]] = {}
-    for where, values in labels.items():
+    for where, values in labels:
         for value in values.tolist():
             found.setdefault(isinstance(value, str), (value, where))
     if len(found) > 1:
@@ -140,9 +139,9 @@ def check_one_kind(labels: Mapping[str, np.ndarray]) -> None:
         )
 
 
-def _check_whole(values: Mapping[str, set[Any]]) -> None:
+def _check_whole(values: Sequence[tuple[str, set[Any]]]) -> None:
     """Raises if a label is a number that counts nothing: what regression predicts."""
-    for where, distinct in values.items():
+    for where, distinct in values:
         for value in distinct:
             if isinstance(value, numbers.Number) and has_fraction(value):
                 raise example_checks.DataError(

@@ -244,7 +244,7 @@ def check_target(target: Any, num_classes: Any) -> None:
 def find_target(
     target: str | None,
     num_classes: int | None,
-    labels: Mapping[str, np.ndarray],
+    labels: Sequence[class_numbers.LabelsAt],
     num_examples: int,
 ) -> Target:
     """Returns what is predicted, by the user's word or by the labels.
@@ -253,7 +253,7 @@ def find_target(
       target: What the user says; `None` if it is to follow from the labels: numbers
         with fractions are numbers, all others name classes.
       num_classes: The number of classes; `None` takes as many as the labels need.
-      labels: The distinct labels, by where they stand: file, client and field.
+      labels: The clients' distinct labels, as for `class_numbers.find_classes`.
       num_examples: The number of all examples.
 
     Raises:
@@ -262,7 +262,7 @@ def find_target(
     """
     if target is None and num_classes is None:
         class_numbers.check_one_kind(labels)
-        if any(map(_has_fraction, labels.values())):
+        if any(_has_fraction(values) for _, values in labels):
             return Number()
         _check_few_classes(labels, num_examples)
     if target == NUMBER:
@@ -280,11 +280,13 @@ def _has_fraction(labels: np.ndarray) -> bool:
     )
 
 
-def _check_few_classes(labels: Mapping[str, np.ndarray], num_examples: int) -> None:
+def _check_few_classes(
+    labels: Sequence[class_numbers.LabelsAt], num_examples: int
+) -> None:
     """Raises if most examples would be of a class of their own."""
     most = max(_MANY_CLASSES, num_examples // _EXAMPLES_PER_CLASS)
     found: set[Any] = set()
-    for where, values in labels.items():
+    for where, values in labels:
         found.update(values.tolist())
         if len(found) > most:
             raise example_checks.DataError(

@@ -43,6 +43,8 @@ def from_image_folder(
     Images are PNG, JPEG, BMP or GIF, of which the first picture counts. The folder may
     have subfolders `train` and `test`, each with clients; without these a share of each
     client's examples is held out. Hidden files, and those of other kinds, are left out.
+    Pixels are as the file has them: the rotation that EXIF notes of photos is not
+    applied, as in Keras.
 
     All images are decoded once at the start, to check them. Later each is decoded when
     its client's turn comes, so that the data may be larger than RAM. A model takes

@@ -230,7 +230,8 @@ def table_examples(
         example_checks.check_features(arrays, where)
     if time is not None:
         _check_times(rows[time], f"{where}, field {checks.shown(time)}")
-        rows = rows.sort_values(time, kind="stable")
+        # An index may have the column's name.
+        rows = rows.reset_index(drop=True).sort_values(time, kind="stable")
     for name in columns:
         column = rows[name]
         field = f"{where}, field {checks.shown(name)}"

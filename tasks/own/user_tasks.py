@@ -150,11 +150,12 @@ def task_of_found(
       DataError: If a label is of another kind than the target.
       TypeError: As in `build_task`, like ValueError.
     """
-    labels = {
-        of_part.field(owner): values
+    # Different clients may read alike in messages.
+    labels = [
+        (of_part.field(owner), values)
         for of_part in found
         for owner, values in of_part.labels.items()
-    }
+    ]
     num_examples = sum(sum(of_part.sizes.values()) for of_part in found)
     predicted = targets.find_target(target, num_classes, labels, num_examples)
     split_parts = parts.parted(found, predicted, split)

@@ -314,6 +314,26 @@ def test_a_null_character_in_an_id_is_refused_where_it_ends_a_query(strange_clie
         datasets.examples("a\0b")
 
 
+def test_tables_of_numbers_and_truth_values_are_arrays_of_numbers():
+    table = pd.DataFrame({"age": [1.0, np.nan], "colour": ["r", "g"], "size": [3, 4]})
+    dummies = pd.get_dummies(table)
+    whole = dummies[["size", "colour_r"]]
+    short = dummies[["age", "colour_g"]].astype({"age": np.float32})
+    for numbers, dtype, expected in (
+        (dummies, np.float64, [[1, 3, 0, 1], [np.nan, 4, 1, 0]]),
+        (whole, np.int64, [[3, 1], [4, 0]]),
+        (short, np.float32, [[1, 0], [np.nan, 1]]),
+        (dummies[["age", "size"]], np.float64, [[1, 3], [np.nan, 4]]),
+        (dummies[["colour_r"]], np.bool_, [[True], [False]]),
+    ):
+        clients = {"ann": (numbers, np.array([0, 1]))}
+        found = ClientDatasets.from_arrays(clients, batch_size=2).examples("ann")[0]
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ValueError, match="TensorFlow Federated has no type"):
+        ClientDatasets.from_arrays({"ann": table[["age", "colour"]]}, batch_size=2)
+
+
 @pytest.mark.parametrize("backend", ["numpy_nullable", "pyarrow"])
 def test_tables_of_nullable_types_are_arrays_of_numpys(backend):
     table = pd.DataFrame({"age": [1, 2], "size": [0.5, 1.5], "ill": [True, False]})

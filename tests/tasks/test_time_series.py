@@ -28,7 +28,21 @@ def _as_dates(frame):
     return frame.assign(t=pd.Timestamp("2020") + pd.to_timedelta(frame["t"], "h"))
 
 
-@pytest.mark.parametrize("change", [lambda frame: frame, _as_dates])
+def _indexed_by(*names):
+    """An index may have the names of columns."""
+    return lambda frame: frame.set_index(list(names), drop=False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda frame: frame,
+        _as_dates,
+        _indexed_by("t"),
+        _indexed_by("device"),
+        _indexed_by("t", "device", "y"),
+    ],
+)
 def test_the_last_examples_of_each_client_are_held_out(change):
     task = _load(change(_frame()), test_fraction=0.2)
 

@@ -148,6 +148,23 @@ def test_clients_are_not_merged_when_their_ids_read_alike(other, dtype):
     assert sum(map(task.train.num_examples, task.train.client_ids)) == 3
 
 
+@pytest.mark.parametrize(
+    "ids", [("a b", "a  b"), tuple("x" * 120 + each + "x" * 120 for each in "12")]
+)
+def test_labels_of_clients_that_messages_show_alike_all_count(ids):
+    frame = pd.DataFrame(
+        {
+            "owner": [ids[0]] * 4 + [ids[1]] * 4,
+            "age": np.arange(8.0),
+            "ill": ["u", "v"] * 2 + ["w", "w", "u", "w"],
+        }
+    )
+    assert _from_frame(frame).options["classes"] == ("u", "v", "w")
+    # Numbers with fractions at the first client alone make all of them numbers.
+    frame["ill"] = [0.5, 1.0] * 2 + [1.0, 2.0] * 2
+    assert _from_frame(frame).options["target"] == "number"
+
+
 def test_ids_of_one_kind_become_texts():
     task = _from_frame(_frame(owner=[10, 10, 9]), test=_frame(owner=["10", "10", "9"]))
 

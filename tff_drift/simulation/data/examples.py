@@ -144,7 +144,8 @@ def _check_arrays(arrays: Examples) -> None:
 def _of_numpy(leaf: Any) -> Any:
     """Returns a table or a column of pandas in NumPy's types, and others as they are.
 
-    NumPy makes objects of pandas' nullable types and of those of pyarrow.
+    NumPy makes objects of pandas' nullable types, of those of pyarrow, and of columns
+    of numbers beside columns of truth values.
 
     Raises:
       ValueError: If a value is missing or masked, or rows are ragged or sparse.
@@ -161,9 +162,11 @@ def _of_numpy(leaf: Any) -> Any:
     if hasattr(leaf, "isna") and hasattr(leaf, "dtype"):
         dtypes = [leaf.dtype]
     plain = [getattr(dtype, "numpy_dtype", dtype) for dtype in dtypes]
-    if not any(one is not other for one, other in zip(plain, dtypes, strict=True)):
+    is_plain = all(one is other for one, other in zip(plain, dtypes, strict=True))
+    if is_plain and len(set(plain)) < 2:
         return leaf
-    _check_given(np.asarray(leaf.isna()))
+    if not is_plain:
+        _check_given(np.asarray(leaf.isna()))
     if not all(isinstance(each, np.dtype) and each.kind in "biufc" for each in plain):
         return leaf  # Texts, of which NumPy makes an array itself, dates and the like.
     return leaf.to_numpy(np.result_type(*plain))
