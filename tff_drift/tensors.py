@@ -58,6 +58,11 @@ def global_norm(value: Any) -> tf.Tensor:
     return tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(tensor)) for tensor in wide]))
 
 
+def wide(dtype: tf.DType) -> tf.DType:
+    """Returns the dtype for sums over many tensors of a dtype: float32 at least."""
+    return tf.float64 if dtype == tf.float64 else tf.float32
+
+
 def scaled(value: Any, factor: tf.Tensor) -> Any:
     """Returns `value` times `factor`, in the dtypes of `value`.
 
@@ -71,7 +76,7 @@ def scaled(value: Any, factor: tf.Tensor) -> Any:
     """
 
     def times_factor(tensor: tf.Tensor) -> tf.Tensor:
-        dtype = tf.float64 if tensor.dtype == tf.float64 else tf.float32
+        dtype = wide(tensor.dtype)
         product = tf.cast(tensor, dtype) * tf.cast(factor, dtype)
         return tf.cast(product, tensor.dtype)
 

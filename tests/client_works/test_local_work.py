@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests import models, tiers
-from tff_drift import client_works
+from tff_drift import algorithms, client_works
 from tff_drift.algorithms import compose
 
 CLIENTS = models.client_arrays([9, 6], seed=5)
@@ -219,3 +219,42 @@ def test_batches_may_be_mappings():
         models.trainable(process, models.train(process, [data])[0]),
         models.trainable(tuples, models.train(tuples, models.datasets(CLIENTS[:1]))[0]),
     )
+
+
+def _half_model():
+    """A functional model in float16 whose gradients are -x, of the batch's mean x."""
+    return tff.learning.models.FunctionalModel(
+        initial_weights=((np.zeros(2, np.float16),), ()),
+        predict_on_batch_fn=tf.function(
+            lambda weights, x, training: tf.linalg.matvec(
+                x, tf.cast(weights[0][0], tf.float32)
+            )
+        ),
+        loss_fn=tf.function(
+            lambda output, label, sample_weight=None: -tf.reduce_mean(output)
+        ),
+        input_spec=(
+            tf.TensorSpec([None, 2], tf.float32),
+            tf.TensorSpec([None], tf.float32),
+        ),
+    )
+
+
+@pytest.mark.parametrize("method", ["fed_sgd", "uga"])
+def test_sums_of_gradients_in_float16_do_not_overflow(method):
+    # 3000 examples of -50 make -150000, beyond float16's 65504; of 2048 and more of 1
+    # float16 holds every other.
+    data = tf.data.Dataset.from_tensor_slices(
+        (np.tile(np.float32([50, 1]), [3000, 1]), np.zeros(3000, np.float32))
+    ).batch(1 if method == "fed_sgd" else 3000)
+    uniform = {"client_weighting": tff.learning.ClientWeighting.UNIFORM}
+    if method == "fed_sgd":
+        process = algorithms.build_fed_sgd(_half_model(), 1.0, **uniform)
+    else:
+        process = algorithms.build_uga(
+            _half_model(), 0.5, 1.0, local_epochs=1, **uniform
+        )
+    output = process.next(process.initialize(), [data])
+    assert output.metrics["client_work"]["rejected_clients"] == 0
+    (weights,) = process.get_model_weights(output.state).trainable
+    np.testing.assert_array_equal(weights, np.float16([50, 1]))
