@@ -58,6 +58,11 @@ def global_norm(value: Any) -> tf.Tensor:
     return tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(tensor)) for tensor in wide]))
 
 
+def wide(dtype: tf.DType) -> tf.DType:
+    """Returns the dtype for sums over many tensors of a dtype: float32 at least."""
+    return tf.float64 if dtype == tf.float64 else tf.float32
+
+
 def scaled(value: Any, factor: tf.Tensor) -> Any:
     """Returns `value` times `factor`, in the dtypes of `value`.
 
@@ -71,7 +76,7 @@ def scaled(value: Any, factor: tf.Tensor) -> Any:
     """
 
     def times_factor(tensor: tf.Tensor) -> tf.Tensor:
-        dtype = tf.float64 if tensor.dtype == tf.float64 else tf.float32
+        dtype = wide(tensor.dtype)
         product = tf.cast(tensor, dtype) * tf.cast(factor, dtype)
         return tf.cast(product, tensor.dtype)
 
@@ -156,7 +161,11 @@ def to_vector(tensors: Tensors) -> tf.Tensor:
 
     Returns:
       A tensor of shape `[n]`.
+
+    Raises:
+      TypeError: If they are not all of one floating dtype.
     """
+    _check_one_dtype({tensor.dtype for tensor in tensors})
     return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
 
 
@@ -192,11 +201,15 @@ def vector_type(trainable_type: compat.Type) -> compat.TensorType:
     """
     specs = tf.nest.flatten(compat.type_to_tf_tensor_specs(trainable_type))
     dtypes = {spec.dtype for spec in specs}
+    _check_one_dtype(dtypes)
+    size = sum(spec.shape.num_elements() for spec in specs)
+    return compat.TensorType(next(iter(dtypes)).as_numpy_dtype, [int(np.int64(size))])
+
+
+def _check_one_dtype(dtypes: set[tf.DType]) -> None:
     if len(dtypes) != 1 or not next(iter(dtypes)).is_floating:
         names = sorted(dtype.name for dtype in dtypes)
         raise TypeError(
             "model_fn must build a model whose trainable weights are all of one "
-            f"floating dtype, because a client's state is one vector, found {names}."
+            f"floating dtype, because they are sent as one vector, found {names}."
         )
-    size = sum(spec.shape.num_elements() for spec in specs)
-    return compat.TensorType(next(iter(dtypes)).as_numpy_dtype, [int(np.int64(size))])

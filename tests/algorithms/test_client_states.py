@@ -285,10 +285,15 @@ def test_bad_arguments_of_one_method_are_refused(method, options, error, message
         build(method, **options)
 
 
-def test_weights_of_several_dtypes_are_refused():
+@pytest.mark.parametrize(
+    "method",
+    ["adabest", "scaffold", "scaffold_m", "fed_cm", "mime", "mime_lite", "fed_dc"],
+)
+def test_weights_of_several_dtypes_are_refused(method):
+    options = {"num_clients": 3} if "scaffold" in method else {}
     model = functional_model(np.zeros([2, 2], np.float32), np.zeros([1]), tf.float64)
     with pytest.raises(TypeError, match=r"all of one floating dtype.*float32.*float64"):
-        algorithms.build_adabest(model, 0.1)
+        getattr(algorithms, f"build_{method}")(model, 0.1, **options)
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,18 @@ def test_a_closed_store_may_be_moved(filled, state, assert_states, tmp_path):
         assert_states(states.gather(["bob"]), [2])
 
 
+def test_a_relative_path_stays_the_same_folder(state, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    with client_states.DiskClientStates("states", state(0)) as states:
+        states.scatter(["ann"], [state(1)])
+        monkeypatch.chdir("other")
+        states.commit(1)
+        assert states.nbytes > 0
+        assert states.path == tmp_path / "states"
+    assert set(content(tmp_path / "states")) == {"index.sqlite", "states.bin"}
+
+
 def resident_bytes():
     return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * (
         resource.getpagesize()

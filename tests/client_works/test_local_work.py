@@ -250,3 +250,42 @@ def test_a_step_begins_where_a_layer_has_set_its_weight():
         w = w - 0.1 * x.T @ (x @ w - y)
     (found,) = process.get_model_weights(output.state).trainable
     np.testing.assert_allclose(found, w, rtol=1e-5)
+
+
+def _half_model():
+    """A functional model in float16 whose gradients are -x, of the batch's mean x."""
+    return tff.learning.models.FunctionalModel(
+        initial_weights=((np.zeros(2, np.float16),), ()),
+        predict_on_batch_fn=tf.function(
+            lambda weights, x, training: tf.linalg.matvec(
+                x, tf.cast(weights[0][0], tf.float32)
+            )
+        ),
+        loss_fn=tf.function(
+            lambda output, label, sample_weight=None: -tf.reduce_mean(output)
+        ),
+        input_spec=(
+            tf.TensorSpec([None, 2], tf.float32),
+            tf.TensorSpec([None], tf.float32),
+        ),
+    )
+
+
+@pytest.mark.parametrize("method", ["fed_sgd", "uga"])
+def test_sums_of_gradients_in_float16_do_not_overflow(method):
+    # 3000 examples of -50 make -150000, beyond float16's 65504; of 2048 and more of 1
+    # float16 holds every other.
+    data = tf.data.Dataset.from_tensor_slices(
+        (np.tile(np.float32([50, 1]), [3000, 1]), np.zeros(3000, np.float32))
+    ).batch(1 if method == "fed_sgd" else 3000)
+    uniform = {"client_weighting": tff.learning.ClientWeighting.UNIFORM}
+    if method == "fed_sgd":
+        process = algorithms.build_fed_sgd(_half_model(), 1.0, **uniform)
+    else:
+        process = algorithms.build_uga(
+            _half_model(), 0.5, 1.0, local_epochs=1, **uniform
+        )
+    output = process.next(process.initialize(), [data])
+    assert output.metrics["client_work"]["rejected_clients"] == 0
+    (weights,) = process.get_model_weights(output.state).trainable
+    np.testing.assert_array_equal(weights, np.float16([50, 1]))

@@ -10,6 +10,7 @@ import tensorflow_federated as tff
 from tests import stateful, tiers
 from tests.paper import reference_since
 from tff_drift import aggregators, algorithms, optimizers
+from tff_drift.algorithms import fed_nova
 
 D = stateful.DIMENSION
 pytestmark = pytest.mark.usefixtures("local_context")
@@ -137,6 +138,21 @@ def test_combines_with_server_momentum_adaptive_clipping_and_secure_sums():
         np.testing.assert_allclose(other.model, x, atol=1e-3)
 
 
-def test_an_optimizer_that_is_not_linear_is_refused():
-    with pytest.raises(ValueError, match="client_optimizer_fn must be SGD"):
-        build(optimizers.build_adam(0.1))
+@pytest.mark.parametrize("rate", [1e-4, 0.01, 0.1, 10.0])
+def test_an_optimizer_that_is_not_linear_is_refused_at_any_rate(rate):
+    for build_optimizer in (
+        optimizers.build_adam,
+        optimizers.build_adagrad,
+        optimizers.build_lamb,
+        optimizers.build_lars,
+        optimizers.build_normalized_sgd,
+        optimizers.build_yogi,
+        tff.learning.optimizers.build_adam,
+        tff.learning.optimizers.build_rmsprop,
+    ):
+        with pytest.raises(ValueError, match="client_optimizer_fn must be SGD"):
+            build(build_optimizer(rate))
+    # Those that are linear are not.
+    for momentum in (None, 0.9):
+        sgd = tff.learning.optimizers.build_sgdm(rate, momentum)
+        fed_nova.FedNovaWork(sgd, 0.0)

@@ -51,6 +51,16 @@ def _contents(folder):
     }
 
 
+def test_a_relative_folder_stays_the_same(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    record = _open("run")
+    record.resume(STATE, HYPERPARAMETERS)
+    monkeypatch.chdir("/")
+    record.save(TrainingState(0, STATE))
+    record.close()
+    assert {"checkpoint.npz", "metrics.csv"} <= set(_contents(tmp_path / "run"))
+
+
 def test_run_goes_on_from_its_checkpoint(folder):
     _run(folder)
     with open(folder / "metrics.csv", "ab") as file:

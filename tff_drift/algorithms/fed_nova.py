@@ -19,6 +19,12 @@ from tff_drift.algorithms.options import TrainingOptions, explicit_options, spli
 from tff_drift.method_specs import Cost, Method, Option, register
 from tff_drift.tensors import Tensors
 
+_NOT_LINEAR = (
+    "client_optimizer_fn must be SGD, with or without momentum, because FedNova "
+    "divides by the weight that its steps give to gradients, found {}, whose steps are "
+    "not linear in them. Give a rate or tff.learning.optimizers.build_sgdm."
+)
+
 
 class FedNovaWork(client_works.ProximalSgd):
     """The client's half: FedAvg's or FedProx's steps, and how far they would lead.
@@ -70,21 +76,24 @@ class FedNovaWork(client_works.ProximalSgd):
 def _check_linear(optimizer: tff.learning.optimizers.Optimizer) -> None:
     """Raises unless the way of an optimizer is linear in the gradients."""
 
-    def way(gradient: float) -> float:
+    def end(start: float, *gradients: float) -> float:
         with tf.init_scope():
             state = optimizer.initialize(tf.TensorSpec([], tf.float32))
-            y = tf.constant(0.0)
-            for _ in range(3):
+            y = tf.constant(start)
+            for gradient in gradients:
                 state, y = optimizer.next(state, y, tf.constant(gradient))
             return float(y)
 
-    if not np.isclose(way(2.0), 2 * way(1.0), rtol=1e-4, atol=0):
-        raise ValueError(
-            "client_optimizer_fn must be SGD, with or without momentum, because "
-            "FedNova divides by the weight that its steps give to gradients, found "
-            f"{checks.shown(optimizer)}, whose steps are not linear in them. Give a "
-            "rate or tff.learning.optimizers.build_sgdm."
-        )
+    # From 0 some ways grow with the gradients that do not elsewhere. The other start is
+    # as far from 0 as steps lead, at any rate: the ways keep their digits.
+    for start in (0.0, end(0.0, 1.0, 1.0, 1.0)):
+        still = end(start, 0.0, 0.0, 0.0)
+        one = end(start, 1.0, 0.0, 2.0) - still
+        other = end(start, 0.0, 3.0, -1.0) - still
+        both = end(start, 1.0, 3.0, 1.0) - still
+        size = abs(one) + abs(other) + abs(both)
+        if not np.isclose(both, one + other, rtol=0, atol=1e-4 * size):
+            raise ValueError(_NOT_LINEAR.format(checks.shown(optimizer)))
 
 
 @explicit_options(TrainingOptions)

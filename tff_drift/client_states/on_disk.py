@@ -142,7 +142,8 @@ class DiskClientStates(ClientStates):
         super().__init__(initial_state)
         checks.check_instance("run_id", run_id, str, "a string")
         checks.check_path("path", path)
-        self.path = pathlib.Path(path)
+        # The same folder wherever the program goes.
+        self.path = pathlib.Path(path).absolute()
         self._closing = contextlib.ExitStack()
         self._closed = False
         try:

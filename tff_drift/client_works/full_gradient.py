@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tff_drift.client_works.local_work import LocalContext, LocalWork, Step
-from tff_drift.tensors import Tensors
+from tff_drift.tensors import Tensors, wide
 
 
 class FullGradient(LocalWork):
@@ -25,7 +25,10 @@ class FullGradient(LocalWork):
 
     def init(self, context: LocalContext) -> Any:
         """Returns an empty sum of gradients."""
-        zeros = tuple(tf.zeros_like(tensor) for tensor in context.initial_trainable)
+        zeros = tuple(
+            tf.zeros_like(tensor, wide(tensor.dtype))
+            for tensor in context.initial_trainable
+        )
         return zeros, tf.constant(0, tf.int64)
 
     def step(
@@ -35,16 +38,20 @@ class FullGradient(LocalWork):
         del context
         gradient_sum, num_examples = state
         gradient_sum = tuple(
-            total + tf.cast(step.num_examples, gradient.dtype) * gradient
+            total
+            + tf.cast(step.num_examples, total.dtype) * tf.cast(gradient, total.dtype)
             for total, gradient in zip(gradient_sum, step.gradients, strict=True)
         )
         return (gradient_sum, num_examples + step.num_examples), step.trainable
 
     def finish(self, context: LocalContext, state: Any, trainable: Tensors) -> Tensors:
         """Returns the mean gradient, zero for a client without examples."""
-        del context, trainable
+        del trainable
         gradient_sum, num_examples = state
         return tuple(
-            tf.math.divide_no_nan(total, tf.cast(num_examples, total.dtype))
-            for total in gradient_sum
+            tf.cast(
+                tf.math.divide_no_nan(total, tf.cast(num_examples, total.dtype)),
+                x.dtype,
+            )
+            for total, x in zip(gradient_sum, context.initial_trainable, strict=True)
         )

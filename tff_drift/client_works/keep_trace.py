@@ -35,7 +35,7 @@ from tff_drift.client_works.local_work import (
 )
 from tff_drift.client_works.round_state import RATE
 from tff_drift.layers import step_seed
-from tff_drift.tensors import Tensors
+from tff_drift.tensors import Tensors, wide
 
 
 class _Batches(NamedTuple):
@@ -220,12 +220,13 @@ def _evaluate(
     def add(index: tf.Tensor, state: Any, sums: Any, num_examples: tf.Tensor) -> Any:
         result = model.gradients(state, *batches.read(index))
         sums = tuple(
-            total + tf.cast(result.num_examples, gradient.dtype) * gradient
+            total
+            + tf.cast(result.num_examples, total.dtype) * tf.cast(gradient, total.dtype)
             for total, gradient in zip(sums, result.gradients, strict=True)
         )
         return index + 1, result.model_state, sums, num_examples + result.num_examples
 
-    zeros = tuple(tf.zeros_like(tensor) for tensor in trainable)
+    zeros = tuple(tf.zeros_like(tensor, wide(tensor.dtype)) for tensor in trainable)
     _, state, sums, num_examples = tf.while_loop(
         lambda index, *_: index < batches.count,
         add,
@@ -233,8 +234,10 @@ def _evaluate(
         name="last_epoch",
     )
     gradient = tuple(
-        tf.math.divide_no_nan(total, tf.cast(num_examples, total.dtype))
-        for total in sums
+        tf.cast(
+            tf.math.divide_no_nan(total, tf.cast(num_examples, total.dtype)), x.dtype
+        )
+        for total, x in zip(sums, trainable, strict=True)
     )
     return state, gradient, num_examples
 

@@ -108,6 +108,9 @@ def compose(
     if evaluated_model == server.AVERAGE:
         server_step = AveragedStep(server_step, averaging_growth)
     work.check_model(spec)
+    if work.needs_full_gradient or work.needs_cohort_gradient:
+        # Refuses weights that make no vector, before a client's work is built.
+        tensors.vector_type(spec.weights_type.trainable)
     rounds = round_state.build_round_state(work, client_rate_schedule)
     distributor = arguments.build_model_distributor(model_distributor, spec)
     variate_type = None

@@ -73,7 +73,8 @@ class RunDirectory:
           checkpoint.CheckpointError: If the checkpoint is damaged.
           metrics_file.MetricsFileError: If the metrics are damaged.
         """
-        self.folder = pathlib.Path(output_dir)
+        # The same folder wherever the program goes.
+        self.folder = pathlib.Path(output_dir).absolute()
         self._shown: dict[str, Mapping[str, Any]] = {}
         self._description: dict[str, Any] = {}
         self._client_states: ClientStates | None = None

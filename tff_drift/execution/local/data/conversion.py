@@ -140,7 +140,7 @@ class ArgumentReader:
 
 
 def _is_like(left: Any, right: Any) -> bool:
-    """Whether specs are equal, and their containers of one kind, as `==` does not ask."""
+    """Whether specs are equal and of the same containers, which `==` does not ask."""
     if type(left) is not type(right):
         return False
     if isinstance(left, tuple):

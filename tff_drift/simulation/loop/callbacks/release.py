@@ -76,7 +76,7 @@ class TensorBoard(Callback):
         """
         if folder is not None:
             checks.check_path("folder", folder)
-        self._folder = None if folder is None else pathlib.Path(folder)
+        self._folder = None if folder is None else pathlib.Path(folder).absolute()
         self._release: ReleaseRows | None = None
 
     def before_training(self, run: TrainingRun) -> None:
