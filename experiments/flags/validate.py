@@ -152,6 +152,12 @@ def check_options(given: Mapping[str, Any], of: str, names: Sequence[str]) -> No
     ):
         if name not in known:
             has = ", ".join(f"--{each}" for each in sorted(known)) or "none"
-            raise UserError(f"--{name} is not an option of {holders}, which has {has}.")
+            # A task that nobody named is rarely the one that is meant.
+            is_unnamed = of == TASK and "task" not in given
+            others = " or ".join(f"--task={each}" for each in flags[name].options)
+            remedy = f" Give {others}." if is_unnamed and others else ""
+            raise UserError(
+                f"--{name} is not an option of {holders}, which has {has}.{remedy}"
+            )
         if given[name] is None and not known[name].may_be_none:
             raise UserError(f"--{name} cannot be none for {holders}.")

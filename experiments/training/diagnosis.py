@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from experiments.analysis import style
 from experiments.flags.diagnoses import Request
 from experiments.flags.errors import UserError, as_user_errors
-from experiments.flags.sections import ClientOptimizer, Execution
+from experiments.flags.sections import ClientOptimizer, Cohorts, Execution
 from experiments.flags.settings import RunSettings
 from experiments.reports import writing
 from experiments.training import contexts, processes, race, runs
@@ -63,6 +63,7 @@ def measure(
     with as_user_errors(OSError, TypeError, ValueError):
         contexts.set_execution_context(settings.section(Execution))
         task = runs.load_task(settings)
+        runs.check_cohort(settings.section(Cohorts), settings.algorithm, task)
         return simulation.diagnose(
             task.model_fn,
             task.train,

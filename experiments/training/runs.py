@@ -153,7 +153,7 @@ class Runs:
             data = {}
             for run in self.settings:
                 task = self._load(run)
-                _check_cohort(run.section(Cohorts), run.algorithm, task)
+                check_cohort(run.section(Cohorts), run.algorithm, task)
                 # Unlike a path's own method, it takes any path.
                 if os.path.exists(run.folder / run_directory.CHECKPOINT_FILE):
                     data[run] = data_identity.data_arguments(run, task)
@@ -291,7 +291,17 @@ def _server_state_bytes(process: tff.learning.templates.LearningProcess) -> int:
     return sum(spec.shape.num_elements() * spec.dtype.size for spec in specs)
 
 
-def _check_cohort(settings: Cohorts, algorithm: str, task: tasks.Task) -> None:
+def check_cohort(settings: Cohorts, algorithm: str, task: tasks.Task) -> None:
+    """Raises unless an algorithm can train a task with the clients per round.
+
+    Args:
+      settings: The flags of cohorts.
+      algorithm: The algorithm's name.
+      task: The task.
+
+    Raises:
+      UserError: If it cannot; the message names the flag.
+    """
     cohort = settings.clients_per_round
     if cohort > len(task.train):
         raise UserError(

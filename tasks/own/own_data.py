@@ -210,8 +210,16 @@ def _from_table(
         written=None if is_number else user_files.WrittenLabels(options["label"]),
         texts=[options["client_column"]],
     )
+    flags: dict[str, str] = {}
     for option in ("client_column", "label", "time_column"):
         name = options[option]
+        if name in flags:
+            raise ValueError(
+                f"--{option} names the column {checks.shown(name)}, which "
+                f"--{flags[name]} names already. Use a column for one purpose, once."
+            )
+        if name is not None:
+            flags[name] = option
         if name is not None and name not in table:
             raise example_checks.DataError(
                 f"{where} has no column {checks.shown(name)}; its columns are "

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 INPUTS = "x"
+_EXAMPLE = "'ann.csv' or 'ann.npz'"
+# Of the images that TensorFlow's decoder reads.
+IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
 PARTS = ("train", "test")
 _ARRAYS = ".npz"
 _PARQUET = ".parquet"
@@ -61,7 +64,24 @@ def find_files(folder: pathlib.Path) -> dict[str, dict[str, pathlib.Path]]:
       DataError: If a client has two files; and as in `in_parts`.
       FileNotFoundError: As in `in_parts`.
     """
-    return in_parts(folder, files_in, "'ann.csv' or 'ann.npz'")
+    return in_parts(folder, files_in, _EXAMPLE)
+
+
+def _of_images(place: pathlib.Path, example: str) -> str:
+    """Returns how images are laid out, if a folder has some where tables go."""
+    is_of_tables = example == _EXAMPLE
+    has_images = any(
+        path.name.lower().endswith(IMAGE_ENDINGS) and not path.name.startswith(".")
+        for pattern in ("*", "*/*")
+        for path in place.glob(pattern)
+    )
+    if not is_of_tables or not has_images:
+        return ""
+    return (
+        " Of images, put each into a folder of its client and class: "
+        "'ann/cat/1.png'. If no client owns them yet, tasks.partition(classes, 100) "
+        "deals them out."
+    )
 
 
 def in_parts(
@@ -108,7 +128,7 @@ def in_parts(
             place = folder / part if parts else folder
             raise FileNotFoundError(
                 f"{checks.shortened(place)} has no files of clients. Put one there for "
-                f"each, such as {example}."
+                f"each, such as {example}.{_of_images(place, example)}"
             )
     return found
 

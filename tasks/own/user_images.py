@@ -18,8 +18,8 @@ from tasks.own.user_tasks import BuildKerasModel
 from tasks.sources import example_checks
 from tff_drift import checks, files
 
-# What TensorFlow's decoder reads.
-_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
+# Images that TensorFlow's decoder does not read.
+_UNREAD = (".webp", ".tif", ".tiff", ".heic", ".heif", ".avif", ".jp2", ".ppm", ".pgm")
 _WHITE = np.float32(255)
 # Height, width, channels.
 Shape = tuple[int, int, int]
@@ -42,9 +42,9 @@ def from_image_folder(
 
     Images are PNG, JPEG, BMP or GIF, of which the first picture counts. The folder may
     have subfolders `train` and `test`, each with clients; without these a share of each
-    client's examples is held out. Hidden files, and those of other kinds, are left out.
-    Pixels are as the file has them: the rotation that EXIF notes of photos is not
-    applied, as in Keras.
+    client's examples is held out. Hidden files, and those that are no images, are left
+    out; images of other kinds, such as WebP, are refused. Pixels are as the file has
+    them: the rotation that EXIF notes of photos is not applied, as in Keras.
 
     All images are decoded once at the start, to check them. Later each is decoded when
     its client's turn comes, so that the data may be larger than RAM. A model takes
@@ -68,8 +68,9 @@ def from_image_folder(
       The task. `options["classes"]` has the names of the classes, sorted.
 
     Raises:
-      DataError: If an image cannot be decoded or is of another shape than the first, or
-        folders are of another layout; the message names the file.
+      DataError: If an image cannot be decoded, is of a kind that is not read or of
+        another shape than the first, or folders are of another layout; the message
+        names the file.
       FileNotFoundError: If the folder has no images.
       TypeError: If an argument has the wrong type.
       ValueError: If an argument is out of its range, or the net does not fit.
@@ -156,11 +157,19 @@ def _folders_in(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _images_in(folder: pathlib.Path) -> list[pathlib.Path]:
-    return sorted(
-        path
-        for path in folder.iterdir()
-        if path.name.lower().endswith(_ENDINGS) and not path.name.startswith(".")
-    )
+    images = []
+    for path in sorted(folder.iterdir()):
+        name = path.name.lower()
+        if name.startswith("."):
+            continue
+        if name.endswith(_UNREAD):
+            raise example_checks.DataError(
+                f"{path} is an image of a kind that is not read. Write it as one of "
+                f"{', '.join(user_files.IMAGE_ENDINGS)}, or leave it out of the folder."
+            )
+        if name.endswith(user_files.IMAGE_ENDINGS):
+            images.append(path)
+    return images
 
 
 def _where(path: pathlib.Path) -> str:
@@ -186,8 +195,8 @@ def _read(
         if image.shape != shape:
             raise example_checks.DataError(
                 f"{_where(path)}: the image has height, width and channels "
-                f"{image.shape}, but {first} has {shape}. Give all one shape, or have "
-                f"them made so by image_shape={shape}."
+                f"{image.shape}, but {first} has {shape}. Give all one shape, or, in "
+                f"a program, from_image_folder(..., image_shape={shape})."
             )
         images[number] = image
     return images, np.array([path.parent.name for path in paths], object)

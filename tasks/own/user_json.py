@@ -164,8 +164,8 @@ def _users(path: pathlib.Path) -> Mapping[str, Any]:
     named = content.get("users", list(users))
     if not isinstance(named, list) or sorted(map(str, named)) != sorted(users):
         raise example_checks.DataError(
-            f"{path}: 'users' names others than 'user_data' has examples of. Write "
-            "both anew."
+            f"{path}: 'users' names others than 'user_data' has examples of"
+            f"{_first_difference(named, users)}. Write both anew."
         )
     _check_sizes(path, content, users)
     return users
@@ -178,6 +178,19 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         name, _ = collections.Counter(name for name, _ in pairs).most_common(1)[0]
         raise ValueError(f"it has {checks.shown(name)} twice in one object")
     return found
+
+
+def _first_difference(named: Any, users: Mapping[str, Any]) -> str:
+    """Returns, after a colon, a user that the names and the examples differ in."""
+    if not isinstance(named, list):
+        return f": it is {checks.shown(named)}, and no list"
+    counts = collections.Counter(map(str, named))
+    if twice := [name for name, count in counts.items() if count > 1]:
+        return f": {checks.shown(twice[0])} is named more than once"
+    if lacking := [name for name in counts if name not in users]:
+        return f": {checks.shown(lacking[0])} has none in 'user_data'"
+    unnamed = next(name for name in users if name not in counts)
+    return f": {checks.shown(unnamed)} of 'user_data' is not in 'users'"
 
 
 def _check_sizes(path: pathlib.Path, content: Any, users: Mapping[str, Any]) -> None:

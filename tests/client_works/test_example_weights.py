@@ -440,6 +440,22 @@ def test_what_cannot_be_weighted_is_refused():
             models.from_keras2(build(), losses, given, class_weight=OF_CLASSES)
 
 
+@pytest.mark.parametrize(
+    ("outputs", "loss", "last"),
+    [
+        (1, tf.keras.losses.BinaryCrossentropy(from_logits=True), 1),
+        (3, crossentropy(), 2),
+    ],
+)
+def test_classes_beyond_the_outputs_have_no_weights(outputs, loss, last):
+    spec = tf.TensorSpec([None, 5]), tf.TensorSpec([None], tf.int64)
+    models.from_keras2(dense(outputs), loss, spec, class_weight={0: 1, last: 5})
+    with pytest.raises(ValueError, match=f"class {last + 1}, .* from 0 to {last}"):
+        models.from_keras2(dense(outputs), loss, spec, class_weight={last + 1: 5})
+    squares = tf.keras.losses.MeanSquaredError()
+    models.from_keras2(dense(1), squares, spec, class_weight={7: 5})
+
+
 @pytest.mark.conformance
 def test_classes_that_are_left_out_weigh_one():
     keras_model = dense()

@@ -48,12 +48,19 @@ def test_a_race_has_the_flags_of_the_diagnosis_and_its_own_seeds():
         ("--max_clients must be at least 3, found 2", ["--max_clients=2"]),
         ("--rounds_before", ["--rounds_before=-1"]),
         ("unknown flag .--mu", ["--mu=0.1"]),
+        ("--data is not .*--task=own_data or --task=own_numbers", ["--data=a.csv"]),
         ("--similarity is not an option", ["--task=emnist_digits", "--similarity=0.5"]),
     ],
 )
 def test_mistakes_are_named(message, words):
     with pytest.raises(errors.UserError, match=message):
         request(*words)
+
+
+def test_too_many_clients_per_round_are_told_with_their_flag():
+    run = request("--task=digits", "--num_clients=8", "--clients_per_round=9").run
+    with pytest.raises(errors.UserError, match=r"^--clients_per_round is 9, .*only 8"):
+        diagnosis.measure(run, rounds=1, max_clients=4)
 
 
 @pytest.fixture(scope="module")

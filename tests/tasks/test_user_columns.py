@@ -319,6 +319,11 @@ def test_ids_of_a_table_are_the_texts_that_are_written(tmp_path, ids):
             r"no column 'user'; .* Give one by --client_column\.$",
         ),
         ({"label": "sick"}, r"no column 'sick'; .* Give one by --label\.$"),
+        (
+            {"label": "owner"},
+            r"--label names the column 'owner', .*--client_column nam",
+        ),
+        ({"time_column": "ill"}, r"--time_column names .*'ill', which --label names"),
         ({"time_column": "day"}, r"no column 'day'; .* Give one by --time_column\.$"),
     ],
 )

@@ -148,3 +148,17 @@ def test_folders_of_another_layout_say_what_to_do(folder, tmp_path_factory):
 def test_bad_shapes_are_named(folder, shape):
     with pytest.raises((TypeError, ValueError), match="image_shape"):
         tasks.from_image_folder(folder, image_shape=shape)
+
+
+@pytest.mark.parametrize("name", ["4.webp", "4.TIFF"])
+def test_images_of_kinds_that_are_not_read_are_not_left_out_in_silence(folder, name):
+    (folder / "bob" / "dog" / name).write_bytes(b"any")
+    with pytest.raises(ValueError, match=rf"bob/dog/{name} is an image .*\.png, \.jpg"):
+        tasks.from_image_folder(folder)
+
+
+@pytest.mark.parametrize("place", ["cat", "."])
+def test_images_without_clients_say_how_to_lay_them_out(tmp_path, place):
+    _write(tmp_path / place / "1.png", _image(0))
+    with pytest.raises(FileNotFoundError, match=r"'ann/cat/1\.png'.*partition"):
+        tasks.load("own_data", data=str(tmp_path))

@@ -138,6 +138,18 @@ def test_a_bad_user_is_named_with_its_file(tmp_path, user, message):
         ('{"user_data": {"a": {"x": [1], "y": [0]}, "a": {}}}', "has 'a' twice"),
         ('{"user_data": {"a": {"x": [1], "y": [0], "y": [1]}}}', "has 'y' twice"),
         (
+            '{"users": ["a", "eve"], "user_data": {"a": {"x": [1], "y": [0]}}}',
+            "has examples of: 'eve' has none in 'user_data'",
+        ),
+        (
+            '{"users": ["a", "a"], "user_data": {"a": {"x": [1], "y": [0]}}}',
+            "has examples of: 'a' is named more than once",
+        ),
+        (
+            '{"users": [], "user_data": {"a": {"x": [1], "y": [0]}}}',
+            "has examples of: 'a' of 'user_data' is not in 'users'",
+        ),
+        (
             '{"num_samples": [2], "user_data": {"a": {"x": [1], "y": [0]}}}',
             "client 'a' has 1 labels, and 2 in 'num_samples'",
         ),

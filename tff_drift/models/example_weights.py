@@ -114,6 +114,33 @@ def check_one_label(label_spec: Any, output_spec: Any) -> None:
         raise _several_labels(label_spec)
 
 
+def check_classes(class_weight: Mapping[int, float], output: Any, loss: Any) -> None:
+    """Raises if a class is weighed that a model's output cannot be.
+
+    Of a regression any label may be a class, of cross-entropy those of the outputs.
+
+    Args:
+      class_weight: The weights.
+      output: The model's output, anything with a `shape`.
+      loss: Its loss, of Keras 2 or 3.
+
+    Raises:
+      ValueError: If one is.
+    """
+    number = (getattr(output, "shape", None) or (None,))[-1]
+    kind = type(loss).__name__
+    if number == 1 and kind in ("BinaryCrossentropy", "BinaryFocalCrossentropy"):
+        number = 2
+    elif kind not in ("SparseCategoricalCrossentropy", "CategoricalCrossentropy"):
+        return
+    if number is not None and max(class_weight) >= number:
+        raise ValueError(
+            f"class_weight weighs the class {max(class_weight)}, but the model's "
+            f"output tells {number} classes, from 0 to {number - 1}. Weigh these, or "
+            "give the model an output for each class."
+        )
+
+
 def with_class_weights(
     weights: Any, labels: Any, class_weight: Mapping[int, float]
 ) -> tf.Tensor:

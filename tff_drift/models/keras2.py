@@ -103,6 +103,7 @@ def from_keras2(
     if class_weight is not None:
         first_output, *_ = keras_model.outputs or [None]
         example_weights.check_one_label(batch.labels, first_output)
+        example_weights.check_classes(class_weight, first_output, loss)
     return model
 
 

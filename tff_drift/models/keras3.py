@@ -111,6 +111,7 @@ def from_keras3(
         output_spec = model.output_spec() if class_weight is not None else None
     if class_weight is not None:
         example_weights.check_one_label(batch.labels, output_spec)
+        example_weights.check_classes(class_weight, output_spec, loss)
     names = list(getattr(keras_model, "output_names", ()))
     return _Keras3Model(
         model,
