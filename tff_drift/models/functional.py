@@ -11,7 +11,7 @@ import tensorflow_federated as tff
 
 from tff_drift.layers import step_seed
 from tff_drift.models.constraints import check_unconstrained
-from tff_drift.models.keras2 import as_column
+from tff_drift.models.keras2_labels import as_column
 
 # The module of TFF's functional models.
 _OF_TFF = tff.learning.models.functional_model_from_keras.__module__
