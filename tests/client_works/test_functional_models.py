@@ -164,3 +164,80 @@ def test_uga_repeats_the_steps_that_it_differentiates():
         last = loss([x - eta * g for x, g in zip(start, step, strict=True)], masked[1])
     for actual, gradient in zip(found, outer.gradient(last, start), strict=True):
         np.testing.assert_allclose(actual, -gradient, atol=1e-6)
+
+
+def frozen(layer):
+    layer.trainable = False
+    return layer
+
+
+def with_weights_set():
+    keras_model = tf.keras.Sequential([tf.keras.layers.Dense(2, input_shape=[3])])
+    keras_model.set_weights([np.ones((3, 2)), np.zeros(2)])
+    return keras_model
+
+
+def of_layers(*make):
+    """Returns a function that builds a model of new layers."""
+    inputs = tf.keras.Input
+    return lambda: tf.keras.Sequential([inputs([3]), *(each() for each in make)])
+
+
+def dense(**options):
+    return tf.keras.layers.Dense(3, **options)
+
+
+GIVEN = [np.ones((3, 3)), np.zeros(3)]
+REFUSED = {
+    "frozen": (of_layers(lambda: frozen(dense()), dense), "a frozen layer, with"),
+    "born_frozen": (of_layers(lambda: dense(trainable=False), dense), "a frozen layer"),
+    "frozen_normalization": (
+        of_layers(dense, lambda: frozen(tf.keras.layers.BatchNormalization())),
+        "a frozen layer",
+    ),
+    "frozen_embedding": (
+        of_layers(lambda: frozen(tf.keras.layers.Embedding(5, 2)), dense),
+        "a frozen layer, with the weight 'embedding.*",
+    ),
+    "frozen_inside": (
+        of_layers(lambda: frozen(of_layers(dense)()), dense),
+        "a frozen layer",
+    ),
+    "set": (with_weights_set, "sets its weight 'dense.*give the Keras model itself"),
+    "given": (of_layers(lambda: dense(weights=GIVEN)), "sets its weight"),
+    "normalization": (
+        of_layers(dense, tf.keras.layers.BatchNormalization),
+        r"fails \(AttributeError: .* attribute 'assign_sub'",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("build", "message"), tiers.first(["frozen", "set", "normalization"], REFUSED)
+)
+def test_what_tff_cannot_make_a_functional_model_of_is_refused_in_a_line(
+    build, message
+):
+    width = build().output_shape[-1]
+    model = tff.learning.models.functional_model_from_keras(
+        build,
+        tf.keras.losses.MeanSquaredError(),
+        (tf.TensorSpec([None, 3]), tf.TensorSpec([None, width])),
+    )
+    with pytest.raises(ValueError, match=message) as error:
+        algorithms.build_fed_avg(model, 0.1)
+    text = str(error.value)
+    assert "tff_drift.models.from_keras2(" in text
+    assert "\n" not in text
+    assert len(text) < 600
+
+
+def test_a_keras_model_itself_may_have_weights_that_were_set():
+    model = tff.learning.models.functional_model_from_keras(
+        with_weights_set(),
+        tf.keras.losses.MeanSquaredError(),
+        (tf.TensorSpec([None, 3]), tf.TensorSpec([None, 2])),
+    )
+    process = algorithms.build_fed_avg(model, 0.5)
+    begin = process.get_model_weights(process.initialize()).trainable
+    models.assert_bit_equal(begin, [np.ones((3, 2), "f"), np.zeros(2, "f")])

@@ -411,6 +411,82 @@ def test_nor_are_they_in_a_functional_model_of_tff(loss):
     np.testing.assert_allclose(found["loss"], logs["loss"], rtol=1e-6)
 
 
+class Deviations(tf.keras.metrics.Mean):
+    """A metric of one's own, which casts nothing."""
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        values = tf.reduce_mean(tf.abs(y_true - y_pred), axis=-1)
+        if sample_weight is not None:
+            values *= tf.reshape(sample_weight, [-1])
+        return super().update_state(values)
+
+
+def of_dtypes(*dtypes):
+    """A model with an output of each dtype."""
+    inputs = tf.keras.Input([5])
+    ones = {"kernel_initializer": "ones"}
+    outputs = [
+        L.Activation("tanh", dtype=d)(L.Dense(2, **ones)(inputs)) for d in dtypes
+    ]
+    return tf.keras.Model(inputs, outputs[0] if len(dtypes) == 1 else outputs)
+
+
+@pytest.mark.parametrize("are_weighted", [False, True])
+@pytest.mark.parametrize(
+    "outputs",
+    tiers.first(
+        ["float32", "float16 float32"],
+        ["float32", "float16", "float16 float32", "float64 float64"],
+    ),
+)
+def test_losses_and_metrics_of_ones_own_get_the_dtype_of_the_outputs(
+    outputs, are_weighted
+):
+    """As in `fit`, of labels and of weights, and losses of several dtypes are added."""
+    dtypes = outputs.split()
+    labels = np.array([[0.1, 0.7], [0.2, -0.4]])
+    weights = [np.array([2, 1])] if are_weighted else []
+    losses = [SquaredErrors() for _ in dtypes]
+    metrics = {"metrics": [], "weighted_metrics": []}
+    if len(dtypes) == 1:
+        metrics["weighted_metrics" if are_weighted else "metrics"] = [Deviations("own")]
+    keras_model = of_dtypes(*dtypes)
+    keras_model.compile("sgd", losses, **metrics)
+    expected = keras_model.evaluate(
+        FEATURES, [labels] * len(dtypes), 2, 0, *weights, return_dict=True
+    )
+
+    y = labels if len(dtypes) == 1 else (labels,) * len(dtypes)
+    batch = (FEATURES, y, *weights)
+    model = models.from_keras2(
+        of_dtypes(*dtypes),
+        losses[0] if len(dtypes) == 1 else losses,
+        against_keras.spec_of(batch),
+        metrics=[Deviations("own") for _ in metrics["metrics"]],
+        weighted_metrics=[Deviations("own") for _ in metrics["weighted_metrics"]],
+    )
+    found = model.forward_pass(batch).loss
+    np.testing.assert_allclose(found, expected["loss"], rtol=2e-3)
+    if len(dtypes) == 1:
+        (own,) = (each for each in model._model.get_metrics() if each.name == "own")
+        np.testing.assert_allclose(own.result(), expected["own"], rtol=2e-3)
+
+
+def test_so_do_those_of_functional_models_of_tff():
+    """The output is tanh of the sum of the features, the loss the mean square."""
+    batch = FEATURES, np.array([[0.1, 0.7], [0.2, -0.4]])
+    model = tff.learning.models.functional_model_from_keras(
+        lambda: of_dtypes("float32"), SquaredErrors(), against_keras.spec_of(batch)
+    )
+    test = simulation.ClientDatasets.from_arrays({"a": batch}, batch_size=2)
+    evaluate = simulation.build_evaluation(model, test, accuracy_metric=None)
+    begin = [np.ones((5, 2), np.float32), np.zeros(2, np.float32)]
+    found = evaluate(tff.learning.models.ModelWeights(begin, []))
+    outputs = np.tanh(FEATURES.sum(axis=1, keepdims=True))
+    expected = np.mean((outputs - batch[1]) ** 2)
+    np.testing.assert_allclose(found["loss"], expected, rtol=1e-5)
+
+
 def test_labels_that_are_not_those_of_the_outputs_are_refused():
     def model_fn():
         given = {"kind": np.array([2, 0]), "weight": np.array([[1.0], [3.0]])}

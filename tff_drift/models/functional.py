@@ -9,25 +9,35 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_drift import checks
 from tff_drift.layers import step_seed
 from tff_drift.models.constraints import check_unconstrained
-from tff_drift.models.keras2 import as_column
+from tff_drift.models.keras2_labels import as_column
+from tff_drift.models.loaded_weights import is_set_in_graph
 
 # The module of TFF's functional models.
 _OF_TFF = tff.learning.models.functional_model_from_keras.__module__
+_OF_KERAS = "model_fn is of tff.learning.models.functional_model_from_keras"
+_REMEDY = (
+    "Give a function that ends with tff_drift.models.from_keras2(keras_model, loss, "
+    "input_spec, metrics)"
+)
 
 
 def check_keras_model(model: tff.learning.models.FunctionalModel) -> None:
-    """Raises if a mask of a Keras model's outputs, or a constraint, would be lost.
+    """Raises if TFF's functional model of a Keras model cannot do what that does.
 
     `tff.learning.models.functional_model_from_keras` calls the Keras model as a
     function of its own, across whose border the mask does not reach loss and metrics.
+    In it a tensor takes the place of each variable: of the next trainable weight if the
+    variable is made trainable, in a frozen layer, too. Nothing can be assigned to it.
 
     Args:
       model: The model.
 
     Raises:
-      ValueError: If an output has a mask, or a trainable weight a constraint.
+      ValueError: If an output has a mask, or a trainable weight a constraint, a layer
+        is frozen, or the function that builds the model sets weights.
     """
     predict = _predict_of_keras(model)
     if predict is None:
@@ -37,15 +47,28 @@ def check_keras_model(model: tff.learning.models.FunctionalModel) -> None:
         with tf.Graph().as_default():
             keras_model = keras_model()
     check_unconstrained(keras_model, keras_model.trainable_variables)
+    for each in keras_model.non_trainable_variables:
+        if each.trainable:
+            raise ValueError(
+                f"{_OF_KERAS}, and the Keras model has a frozen layer, with the weight "
+                f"{checks.shown(each.name)}, which TFF does not tell from those that "
+                f"are trained. {_REMEDY}."
+            )
+    for each in keras_model.variables:
+        if is_set_in_graph(each):
+            raise ValueError(
+                f"{_OF_KERAS}, and the function that builds the Keras model sets its "
+                f"weight {checks.shown(each.name)}, as set_weights, load_weights and "
+                "load_model do, which TFF's functional models cannot. "
+                f"{_REMEDY}, or give the Keras model itself in place of the function."
+            )
     outputs = getattr(keras_model, "outputs", None) or ()
     if any(getattr(each, "_keras_mask", None) is not None for each in outputs):
         raise ValueError(
-            "model_fn is of tff.learning.models.functional_model_from_keras, and the "
-            "Keras model has a mask for its outputs, as of Embedding(mask_zero=True) "
-            "or Masking, which TFF does not give to the loss: padding would be trained "
-            "on. Give a function that ends with tff_drift.models.from_keras2("
-            "keras_model, loss, input_spec, metrics), or build the layer without mask "
-            "if the loss leaves padding out itself."
+            f"{_OF_KERAS}, and the Keras model has a mask for its outputs, as of "
+            "Embedding(mask_zero=True) or Masking, which TFF does not give to the "
+            f"loss: padding would be trained on. {_REMEDY}, or build the layer without "
+            "mask if the loss leaves padding out itself."
         )
 
 
@@ -80,6 +103,9 @@ def leaves_placeholders(model: tff.learning.models.FunctionalModel) -> bool:
 
     Args:
       model: The model.
+
+    Raises:
+      ValueError: If the call of a model of Keras fails.
     """
 
     def call(weights: Any, inputs: Any) -> Any:
@@ -97,11 +123,23 @@ def leaves_placeholders(model: tff.learning.models.FunctionalModel) -> bool:
         with step_seed.step_seed(seed):
             try:
                 function = tf.function(call).get_concrete_function(weights, inputs)
-            except Exception:
+            except Exception as error:
+                if _predict_of_keras(model) is not None:
+                    raise _failed_call(error) from error
                 # What is wrong with the model is said where it is checked and trained.
                 return True
         library = function.graph.as_graph_def().library.function
     return any(map(_needs_a_placeholder, library))
+
+
+def _failed_call(error: Exception) -> ValueError:
+    # AutoGraph puts the lines that an error passed before what it says.
+    said = checks.shortened(str(error).rpartition("Error: ")[-1])
+    return ValueError(
+        f"{_OF_KERAS}, and TFF's call of the Keras model fails "
+        f"({type(error).__name__}: {said}). {_REMEDY}, if Keras calls the model on "
+        "batches of input_spec."
+    )
 
 
 def _needs_a_placeholder(function: Any) -> bool:

@@ -6,11 +6,17 @@ import collections
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import autograph, checks
-from tff_drift.models import example_weights, first_trace, keras2_metrics
+from tff_drift.models import (
+    example_weights,
+    first_trace,
+    keras2_labels,
+    keras2_metrics,
+)
 from tff_drift.models.constraints import check_unconstrained
 from tff_drift.models.metric_states import check_different_names
 from tff_drift.models.outputs import by_output, named_outputs, weights_by_output
@@ -197,7 +203,7 @@ class _Keras2Model(tff.learning.models.VariableModel):
             for structure in (self._labels, self._keras_model.output)
         )
         try:
-            metric.update_state(as_column(labels, outputs), outputs)
+            metric.update_state(keras2_labels.as_column(labels, outputs), outputs)
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"the metric {checks.shown(metric.name)} makes its variables at its "
@@ -265,12 +271,15 @@ class _Keras2Model(tff.learning.models.VariableModel):
         outputs = named_outputs(predictions, self._names)
         named = by_output("the labels of input_spec", labels, outputs)
         shared = weights_by_output(weights, outputs)
-        total = tf.zeros(())
-        for name, loss, factor in zip(
-            self._names, losses, self._model._loss_weights, strict=True
-        ):
-            total += factor * _loss_of(loss, named[name], outputs[name], shared[name])
-        return total
+        values = [
+            factor * _loss_of(loss, named[name], outputs[name], shared[name])
+            for name, loss, factor in zip(
+                self._names, losses, self._model._loss_weights, strict=True
+            )
+        ]
+        # The dtype in which all of them can be: outputs may be of several.
+        dtype = np.result_type(*(each.dtype.as_numpy_dtype for each in values))
+        return tf.add_n([tf.cast(each, dtype) for each in values])
 
     def _update(
         self, metric: Any, labels: Any, predictions: Any, loss: Any, weights: Any
@@ -285,10 +294,12 @@ class _Keras2Model(tff.learning.models.VariableModel):
             return
         mask = getattr(predictions, "_keras_mask", None)
         if metric not in self._weighted_metrics:
-            weights, labels = mask, as_column(labels, predictions)
+            weights, labels = mask, keras2_labels.as_column(labels, predictions)
         else:
-            labels = _with_rank_of(labels, predictions)
-            weights = weights if mask is None else _masked(weights, mask)
+            labels = keras2_labels.like(labels, predictions)
+            weights = weights if mask is None else keras2_labels.masked(weights, mask)
+            if weights is not None:
+                weights = keras2_labels.weights_like(weights, predictions)
         arguments = example_weights.as_argument(weights)
         if arguments and not keras2_metrics.takes_weights(metric):
             raise ValueError(
@@ -357,44 +368,11 @@ def _num_rows(leaf: Any) -> Any:
 def _loss_of(loss: Any, labels: Any, predictions: Any, weights: Any) -> Any:
     """Returns a loss of Keras, which finds the mask of the predictions itself."""
     if weights is None:
-        return loss(y_true=as_column(labels, predictions), y_pred=predictions)
-    labels = _with_rank_of(labels, predictions)
-    return loss(y_true=labels, y_pred=predictions, sample_weight=weights)
-
-
-def _with_rank_of(labels: Any, predictions: Any) -> Any:
-    """Returns labels `[n]` of predictions `[n, m]` as `[n, 1]`, as Keras' `fit` does.
-
-    Otherwise some losses have one value for all examples, which cannot be weighted.
-    """
-    if tf.nest.is_nested(labels) or tf.nest.is_nested(predictions):
-        return labels
-    is_short = labels.shape.rank == 1 and predictions.shape.rank == 2
-    return tf.expand_dims(labels, 1) if is_short else labels
-
-
-def as_column(labels: Any, predictions: Any) -> Any:
-    """Returns labels `[n]` of predictions `[n, 1]` as `[n, 1]`, as Keras' `fit` does.
-
-    Otherwise some losses and metrics, such as the cosine similarity, take a batch for
-    one example.
-
-    Args:
-      labels: The labels of a batch.
-      predictions: The model's outputs.
-    """
-    if tf.nest.is_nested(predictions):
-        return labels
-    is_column = predictions.shape.rank == 2 and predictions.shape[1] == 1
-    return _with_rank_of(labels, predictions) if is_column else labels
-
-
-def _masked(weights: Any, mask: Any) -> Any:
-    """Returns weights of examples, or of their steps, that are 0 where a mask hides."""
-    shown = tf.cast(mask, tf.float32)
-    if weights is None:
-        return shown
-    extra = [1] * (shown.shape.rank - weights.shape.rank)
-    return shown * tf.cast(
-        tf.reshape(weights, tf.concat([tf.shape(weights), extra], 0)), tf.float32
+        return loss(
+            y_true=keras2_labels.as_column(labels, predictions), y_pred=predictions
+        )
+    return loss(
+        y_true=keras2_labels.like(labels, predictions),
+        y_pred=predictions,
+        sample_weight=keras2_labels.weights_like(weights, predictions),
     )
