@@ -515,6 +515,43 @@ def test_a_layer_that_is_adapted_in_the_model_function_is_refused():
     assert len(str(error.value)) < 1200
 
 
+LOOKUPS = {
+    "strings": lambda **more: L.StringLookup(
+        vocabulary=["a", "b"], output_mode="multi_hot", **more
+    ),
+    "integers": lambda **more: L.IntegerLookup(
+        vocabulary=[1, 2], output_mode="count", **more
+    ),
+    "text": lambda **more: L.TextVectorization(
+        vocabulary=["a", "b"], output_mode="multi_hot", **more
+    ),
+}
+
+
+@pytest.mark.parametrize("name", tiers.first(["strings"], list(LOOKUPS)))
+def test_a_lookup_that_counts_its_tokens_is_refused_with_what_to_give_it(name):
+    dtype = tf.int64 if name == "integers" else tf.string
+
+    def model_fn(**more):
+        inputs = tf.keras.Input([1], dtype=dtype)
+        outputs = L.Dense(1)(LOOKUPS[name](**more)(inputs))
+        return tff.learning.models.from_keras_model(
+            tf.keras.Model(inputs, outputs),
+            tf.keras.losses.MeanSquaredError(),
+            (tf.TensorSpec([None, 1], dtype), tf.TensorSpec([None, 1])),
+        )
+
+    with pytest.raises(ValueError, match=r"max_tokens=.* pad_to_max") as error:
+        algorithms.build_fed_avg(model_fn, 0.1)
+    assert "made outside" not in str(error.value)
+    assert len(str(error.value)) < 800
+    given = {"max_tokens": 3, "pad_to_max_tokens": True}
+    process = algorithms.build_fed_avg(lambda: model_fn(**given), 0.1)
+    kernel, _ = process.get_model_weights(process.initialize()).trainable
+    # Two tokens, and one for all others.
+    assert kernel.shape == (3, 1)
+
+
 def test_constraints_of_weights_are_refused():
     def constrained(trainable=True):
         hidden = L.Dense(3, input_shape=[5], kernel_constraint="non_neg")

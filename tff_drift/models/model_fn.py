@@ -107,13 +107,25 @@ def _explain(error: Exception) -> None:
       error: What it raised.
 
     Raises:
-      ValueError: If it adapts a layer, or gives TFF's function weights of examples.
+      ValueError: If it adapts a layer, has one count its tokens, or gives TFF's
+        function weights of examples.
     """
     for function, module, values in _calls(error.__traceback__):
         if function == "adapt" and module.startswith(("keras.", "tf_keras.")):
             layer = type(values.get("self")).__name__
             raise ValueError(
                 f"model_fn adapts a {layer} layer. {ADAPT_OUTSIDE}"
+            ) from error
+        # Where Keras 2 counts tokens, of a lookup layer's table here.
+        if function == "dense_bincount" and tf.is_symbolic_tensor(values.get("depth")):
+            raise ValueError(
+                "model_fn calls a layer, such as StringLookup or TextVectorization, "
+                "that has a column for each token and reads their number from its "
+                "table, which has no value in TFF's graphs "
+                f"({type(error).__name__}: {checks.shown(str(error))}). Give the layer "
+                "max_tokens=<number of columns> and pad_to_max_tokens=True, or apply "
+                "it to the data, outside of the model, the one way for "
+                'output_mode="tf_idf".'
             ) from error
         spec = values.get("input_spec")
         is_of_tff = module.startswith("tensorflow_federated.")
