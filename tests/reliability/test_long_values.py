@@ -199,7 +199,7 @@ _CASES = {
     ),
     "frame, number": (
         lambda: _from_frame(_FRAME.assign(l=_LONG), target="number"),
-        "no number",
+        "expected numbers",
     ),
     "frame, not finite": (
         lambda: _from_frame(_FRAME.assign(f=[0.5] * 7 + [np.nan])),
