@@ -8,13 +8,7 @@ from tff_drift.client_works.client_state import (
 )
 from tff_drift.client_works.full_gradient import FullGradient
 from tff_drift.client_works.keep_trace_work import KeepTraceSgd
-from tff_drift.client_works.local_models import (
-    LocalModel,
-    ModelFn,
-    ModelSpec,
-    StepResult,
-    build_model_spec,
-)
+from tff_drift.client_works.local_models import LocalModel, StepResult
 from tff_drift.client_works.local_sgd import LocalOptions, LocalSgd, check_sgd_rate
 from tff_drift.client_works.local_work import (
     ClientWork,
@@ -24,6 +18,7 @@ from tff_drift.client_works.local_work import (
     Step,
     run_local_work,
 )
+from tff_drift.client_works.model_spec import ModelFn, ModelSpec, build_model_spec
 from tff_drift.client_works.proximal import ProximalSgd
 
 __all__ = [

@@ -12,9 +12,9 @@ import tensorflow_federated as tff
 
 from tff_drift import autograph, checks, compat
 from tff_drift.client_works.keep_trace import run_keep_trace
-from tff_drift.client_works.local_models import ModelSpec
 from tff_drift.client_works.local_sgd import LocalSgd, check_sgd_rate
 from tff_drift.client_works.local_work import ClientWork, RunWork
+from tff_drift.client_works.model_spec import ModelSpec
 
 # Operations that draw other numbers each time that they run.
 _RANDOM = re.compile(

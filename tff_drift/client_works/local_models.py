@@ -15,22 +15,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import autograph, compat
+from tff_drift import autograph
 from tff_drift.layers import step_seed
-from tff_drift.models import (
-    ModelFn,
-    build_variable_model,
-    check_model_fn,
-    example_weights,
-    loaded_weights,
-    value_files,
-)
-from tff_drift.models.functional import (
-    check_keras_model,
-    labels_as_in_fit,
-    leaves_placeholders,
-)
-from tff_drift.models.keras2 import as_in_fit
+from tff_drift.models import example_weights
+from tff_drift.models.functional import labels_as_in_fit
 from tff_drift.tensors import Tensors
 
 _SEED = "tff_drift/step_seed"
@@ -273,6 +261,19 @@ class _FunctionalLocalModel(LocalModel):
         )
 
 
+def build_local_model(
+    model: tff.learning.models.VariableModel | tff.learning.models.FunctionalModel,
+) -> LocalModel:
+    """Returns the view of a model in the current graph.
+
+    Args:
+      model: The model.
+    """
+    if isinstance(model, tff.learning.models.FunctionalModel):
+        return _FunctionalLocalModel(model)
+    return _VariableLocalModel(model)
+
+
 def _flat(structure: Any) -> Tensors:
     return tuple(tf.nest.flatten(structure))
 
@@ -307,101 +308,3 @@ def _differentiate(
 
 def _dense(gradients: Any) -> Tensors:
     return tuple(tf.convert_to_tensor(gradient) for gradient in gradients)
-
-
-class ModelSpec(NamedTuple):
-    """The description of a model from which processes are built.
-
-    Attributes:
-      build: Builds a `LocalModel`, from scratch, in the current graph.
-      initial_weights: `( -> ModelWeights)`, a no-arg TFF computation.
-      weights_type: The TFF type of the model's weights.
-      data_type: The TFF type of a client's dataset, a sequence of batches.
-      metric_finalizers: As `tff.learning.metrics.sum_then_finalize` takes them.
-      loop_implementation: The loop over a client's batches that this kind of
-        model runs in.
-    """
-
-    build: Callable[[], LocalModel]
-    initial_weights: compat.Computation
-    weights_type: compat.StructType
-    data_type: compat.SequenceType
-    metric_finalizers: Any
-    loop_implementation: tff.learning.LoopImplementation
-
-
-def build_model_spec(model_fn: ModelFn) -> ModelSpec:
-    """Inspects a model.
-
-    Args:
-      model_fn: A no-arg function that builds a new
-        `tff.learning.models.VariableModel` at every call, or a
-        `tff.learning.models.FunctionalModel`.
-
-    Returns:
-      A `ModelSpec`.
-
-    Raises:
-      TypeError: If `model_fn` is neither; the message says what to pass.
-      ValueError: If it uses a model that was made outside of it, or masks or
-        constraints of a functional model would be lost.
-    """
-    check_model_fn(model_fn)
-    if isinstance(model_fn, tff.learning.models.FunctionalModel):
-        return _functional_model_spec(model_fn)
-    return _variable_model_spec(model_fn)
-
-
-def _variable_model_spec(
-    model_fn: Callable[[], tff.learning.models.VariableModel],
-) -> ModelSpec:
-    # A graph of its own keeps this model's variables out of the caller's.
-    with tf.Graph().as_default(), value_files.left_out():
-        model = build_variable_model(model_fn)
-        weights_type = tff.learning.models.weights_type_from_model(model)
-        input_spec = model.input_spec
-        finalizers = model.metric_finalizers()
-        loaded = loaded_weights(model_fn, model)
-
-    @compat.tf_computation
-    def initial_weights() -> tff.learning.models.ModelWeights:
-        weights = tff.learning.models.ModelWeights.from_model(model_fn())
-        flat = tf.nest.flatten(weights)
-        for place, value in loaded.items():
-            flat[place] = value_files.constant(value)
-        return tf.nest.pack_sequence_as(weights, flat)
-
-    def build() -> LocalModel:
-        with value_files.left_out():
-            return _VariableLocalModel(as_in_fit(model_fn()))
-
-    return ModelSpec(
-        build=build,
-        initial_weights=initial_weights,
-        weights_type=weights_type,
-        data_type=compat.SequenceType(compat.tensorflow_to_type(input_spec)),
-        metric_finalizers=finalizers,
-        loop_implementation=tff.learning.LoopImplementation.DATASET_REDUCE,
-    )
-
-
-def _functional_model_spec(model: tff.learning.models.FunctionalModel) -> ModelSpec:
-    check_keras_model(model)
-
-    @compat.tf_computation
-    def initial_weights() -> tff.learning.models.ModelWeights:
-        weights = tff.learning.models.ModelWeights(*model.initial_weights)
-        return tf.nest.map_structure(value_files.constant, weights)
-
-    return ModelSpec(
-        build=lambda: _FunctionalLocalModel(model),
-        initial_weights=initial_weights,
-        weights_type=initial_weights.type_signature.result,
-        data_type=compat.SequenceType(compat.tensorflow_to_type(model.input_spec)),
-        metric_finalizers=model.finalize_metrics,
-        loop_implementation=(
-            tff.learning.LoopImplementation.DATASET_ITERATOR
-            if leaves_placeholders(model)
-            else tff.learning.LoopImplementation.DATASET_REDUCE
-        ),
-    )

@@ -28,7 +28,8 @@ from tff_drift.client_works.client_state import (
     ClientState,
     LocalResult,
 )
-from tff_drift.client_works.local_models import LocalModel, ModelSpec
+from tff_drift.client_works.local_models import LocalModel
+from tff_drift.client_works.model_spec import ModelSpec
 from tff_drift.layers import step_seed
 from tff_drift.tensors import Tensors
 

@@ -363,7 +363,9 @@ def _new_state(
 def _sums(
     outcome: client_works.LocalOutcome, idle: tf.Tensor, weight: tf.Tensor
 ) -> Any:
-    """Returns what a client reports, of `SUMS_TYPE`; an idle one is but counted.
+    """Returns what a client reports, of `SUMS_TYPE`.
+
+    An idle client is counted in `cohort`, and in `rejected` if its update was.
 
     What the server sets against the mean update is weighed as the update is. Otherwise
     their ratio has no bound where the clients' weights and their work are unequal.

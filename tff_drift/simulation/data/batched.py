@@ -65,7 +65,8 @@ def _ways(dataset: tf.data.Dataset) -> set[tuple[int, ...]]:
     found: set[tuple[int, ...]] = set()
     seen: set[Any] = set()
     # Tensors to look at, the calls whose functions they are in, and what came after.
-    waiting: list[Any] = [(dataset._variant_tensor.ref(), (), ())]
+    last = tf.data.experimental.to_variant(dataset)
+    waiting: list[Any] = [(last.ref(), (), ())]
     while waiting:
         step = waiting.pop()
         if step in seen:
@@ -89,7 +90,7 @@ def _before(
     if name in _FUNCTIONS:
         attributes, first = _FUNCTIONS[name]
         named = tf.nest.flatten([tensor.op.get_attr(each) for each in attributes])
-        functions = [tensor.graph._get_function(each.name) for each in named]
+        functions = [_function(tensor.graph, each.name) for each in named]
         if None in functions:
             return [], 0
         inner = (*calls, (tensor.op, first))
@@ -105,6 +106,12 @@ def _before(
     inputs = [each for each in tensor.op.inputs if each.dtype == tf.variant]
     change = 1 if name in _TOGETHER else -1 if name in _APART else None
     return [(each, calls) for each in inputs[:1]], change
+
+
+def _function(graph: tf.Graph, name: str) -> Any:
+    """Returns a function that operations of a graph call, `None` if it is not known."""
+    # Private: nothing public shows the graph of a function, with its tensors.
+    return graph._get_function(name)
 
 
 def _times_batched(changes: Sequence[int], spec: object) -> int | None:
