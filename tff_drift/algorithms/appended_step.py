@@ -39,9 +39,7 @@ class AppendedStep(NamedTuple):
 
 
 def append_step(
-    process: tff.learning.templates.LearningProcess,
-    weights_type: compat.Type,
-    appended: AppendedStep,
+    process: tff.learning.templates.LearningProcess, appended: AppendedStep
 ) -> tff.learning.templates.LearningProcess:
     """Builds a process whose rounds are those of another, and a step after each.
 
@@ -50,20 +48,13 @@ def append_step(
     `process` has besides, if its clients keep a state, the new one has too.
 
     Args:
-      process: The process, whose server state is a
-        `tff.learning.templates.LearningAlgorithmState`.
-      weights_type: W, the type of the weights that the step takes.
+      process: What `check_process` takes.
       appended: The step.
 
     Returns:
       A process of the class of `process`, if it is one of this package, else a
       `LearningProcess`.
-
-    Raises:
-      TypeError: If `process` is no such process, of another model, or has the step
-        already.
     """
-    _check_process(process, weights_type, appended.name)
     wrapper = _Wrapper(process, appended)
     initialize, next_fn = wrapper.initialize(), wrapper.next(process.next)
     accessors = wrapper.accessors()
@@ -84,7 +75,19 @@ def append_step(
     )
 
 
-def _check_process(process: Any, weights_type: compat.Type, name: str) -> None:
+def check_process(process: Any, weights_type: compat.Type, name: str) -> None:
+    """Raises unless a step can come after the rounds of a process.
+
+    Args:
+      process: The process, whose server state is a
+        `tff.learning.templates.LearningAlgorithmState`.
+      weights_type: W, the type of the weights that the step takes.
+      name: The name of the step.
+
+    Raises:
+      TypeError: If `process` is no such process, of another model, or has the step
+        already.
+    """
     kind = tff.learning.templates.LearningProcess
     checks.check_instance("process", process, kind)
     state_type = process.initialize.type_signature.result.member

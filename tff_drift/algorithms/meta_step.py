@@ -15,7 +15,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import autograph, checks, client_works, compat, optimizers
-from tff_drift.algorithms.appended_step import AppendedStep, append_step
+from tff_drift.algorithms.appended_step import AppendedStep, append_step, check_process
 from tff_drift.algorithms.composition.settings import digest_of, settings_of
 from tff_drift.tensors import Tensors, global_norm, selected
 
@@ -118,6 +118,7 @@ def add_meta_step(
         meta_rate_schedule = optimizers.constant()
     schedule = optimizers.as_schedule(meta_rate_schedule, "meta_rate_schedule")
     spec = client_works.build_model_spec(model_fn)
+    check_process(process, spec.weights_type, META)
     examples, batch_size = _read(meta_data, spec)
     if meta_epochs == 1 and meta_batch_size is None:
         training: _Training = _FullStep(examples, batch_size)
@@ -134,7 +135,6 @@ def add_meta_step(
 
     return append_step(
         process,
-        spec.weights_type,
         AppendedStep(
             META,
             initial_state,

@@ -90,6 +90,35 @@ def build_model_distributor(
     return model_distributor
 
 
+def check_factory(name: str, factory: Any) -> None:
+    """Raises unless a factory's processes average.
+
+    Args:
+      name: The argument that holds the factory.
+      factory: A weighted or unweighted factory, or None for the default of
+        `ProcessOptions`.
+
+    Raises:
+      TypeError: If `factory` is something else.
+    """
+    if isinstance(factory, aggregators.ControlVariateFactory):
+        raise TypeError(
+            f"{name} is a ControlVariateFactory, which adds up changes of a "
+            "control variate and does not average updates. Pass a factory such as "
+            "tff.aggregators.MeanFactory(no_nan_division=True)."
+        )
+    kinds = (
+        tff.aggregators.UnweightedAggregationFactory,
+        tff.aggregators.WeightedAggregationFactory,
+    )
+    if factory is not None and not isinstance(factory, kinds):
+        raise TypeError(
+            f"{name} must be a factory of tff.aggregators or tff_drift.aggregators, "
+            f"found {checks.shown(factory)}. Pass the factory itself, not the process "
+            "that it creates."
+        )
+
+
 def build_weighted_aggregator(
     name: str, factory: Any, value_type: compat.Type
 ) -> tff.templates.AggregationProcess:
@@ -97,33 +126,20 @@ def build_weighted_aggregator(
 
     Args:
       name: The argument that holds the factory.
-      factory: A weighted or unweighted factory, or None for the default of
-        `ProcessOptions`.
+      factory: What `check_factory` takes.
       value_type: The type of what one client sends.
 
     Returns:
       A weighted aggregation process.
 
     Raises:
-      TypeError: If `factory` is not a factory, refuses values of the type, or its
-        process returns another type than it takes.
+      TypeError: If `factory` refuses values of the type, or its process returns another
+        type than it takes.
     """
     if factory is None:
         factory = tff.aggregators.MeanFactory(no_nan_division=True)
-    elif isinstance(factory, aggregators.ControlVariateFactory):
-        raise TypeError(
-            f"{name} is a ControlVariateFactory, which adds up changes of a "
-            "control variate and does not average updates. Pass a factory such as "
-            "tff.aggregators.MeanFactory(no_nan_division=True)."
-        )
     elif isinstance(factory, tff.aggregators.UnweightedAggregationFactory):
         factory = tff.aggregators.as_weighted_aggregator(factory)
-    elif not isinstance(factory, tff.aggregators.WeightedAggregationFactory):
-        raise TypeError(
-            f"{name} must be a factory of tff.aggregators or tff_drift.aggregators, "
-            f"found {checks.shown(factory)}. Pass the factory itself, not the process "
-            "that it creates."
-        )
     try:
         process = factory.create(value_type, compat.to_type(np.float32))
     except (TypeError, ValueError) as error:

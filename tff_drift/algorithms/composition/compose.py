@@ -100,7 +100,10 @@ def compose(
             else tff.learning.ClientWeighting.NUM_EXAMPLES
         )
     check_client_weighting(client_weighting)
+    arguments.check_factory("model_aggregator", model_aggregator)
+    arguments.check_factory("message_aggregator", message_aggregator)
     spec = client_works.build_model_spec(model_fn)
+    metrics = arguments.build_metrics_aggregation(metrics_aggregator, spec)
     arguments.check_given_weights(client_weighting, spec, keeps_client_state)
     server_step = arguments.as_server_step(
         server_step, server_rate_schedule, spec, keeps_client_state
@@ -159,7 +162,7 @@ def compose(
             evaluated_model=evaluated_model,
             reports_model_norm=keeps_client_state,
         ),
-        arguments.build_metrics_aggregation(metrics_aggregator, spec),
+        metrics,
     )
     process = build_process(parts, num_clients)
     process.needs_full_participation = work.needs_full_participation
