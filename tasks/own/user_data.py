@@ -19,7 +19,14 @@ import numpy as np
 import tensorflow as tf
 
 from tasks import definitions
-from tasks.own import parts, targets, user_files, user_tables, user_tasks
+from tasks.own import (
+    parts,
+    targets,
+    user_files,
+    user_folders,
+    user_tables,
+    user_tasks,
+)
 from tasks.own.parts import Examples, Found
 from tasks.own.user_tasks import BuildKerasModel
 from tasks.sources import example_checks, sqlite_files
@@ -206,7 +213,7 @@ def from_folder(
     targets.check_target(target, num_classes)
     split = parts.Split(test_fraction, seed)
     folder = pathlib.Path(folder)
-    files = user_files.find_files(folder)
+    files = user_folders.find_files(folder)
     first = next(path for paths in files.values() for path in paths.values())
     layout = user_files.find_layout(first, label, features)
     written = None if target == targets.NUMBER else user_files.WrittenLabels(label)
