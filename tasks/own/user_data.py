@@ -24,6 +24,7 @@ from tasks.own import (
     targets,
     user_files,
     user_folders,
+    user_owners,
     user_tables,
     user_tasks,
 )
@@ -115,7 +116,7 @@ def from_frame(
     targets.check_target(target, num_classes)
     split = parts.Split(test_fraction, seed, time is not None, window)
     tables = {"frame": frame} if test is None else {"frame": frame, "test": test}
-    columns = features
+    columns, all_owners = features, user_owners.Owners()
     found = []
     for name, table in tables.items():
         user_tables.check_table(name, table)
@@ -123,7 +124,7 @@ def from_frame(
             list(table.columns), list(others.values()), columns, name
         )
         owners = table[client_id]
-        user_tables.check_owners(owners, name)
+        all_owners.add(owners, name)
         for column in columns:
             user_tables.check_no_words(table[column], name, owners)
         if target == targets.NUMBER:

@@ -119,48 +119,6 @@ def listed(names: Sequence[Any]) -> str:
     return f"[{first}]" if more <= 0 else f"[{first}, and {more} more]"
 
 
-def check_owners(owners: pd.Series, where: str) -> None:
-    """Raises unless a column's values, as strings, name the same clients.
-
-    Args:
-      owners: The column that says whose example a row is.
-      where: The table, for messages.
-
-    Raises:
-      DataError: If a value is missing, or two values are equal as strings but not as
-        they are, like 1 and "1", or the other way round, like 1 and 1.0.
-    """
-    if owners.isna().any():
-        raise example_checks.DataError(
-            f"{where} has no client in column {checks.shown(owners.name)} of row "
-            f"{checks.shown(owners.index[owners.isna()][0])}. Fill it in or leave the "
-            "row out."
-        )
-    # Values of one type, as NumPy's arrays hold them, differ by their texts.
-    values = owners if owners.dtype == object else owners.unique()
-    by_text: dict[str, Any] = {}
-    by_value: dict[Any, Any] = {}
-    for value in values:
-        try:
-            alike = (
-                by_value.setdefault(value, value),
-                by_text.setdefault(str(value), value),
-            )
-        except TypeError:
-            raise example_checks.DataError(
-                f"{where} has the client {checks.shown(value)} in column "
-                f"{checks.shown(owners.name)}. Give clients strings or numbers."
-            ) from None
-        for known in alike:
-            if known != value or str(known) != str(value):
-                raise example_checks.DataError(
-                    f"{where}, column {checks.shown(owners.name)}: "
-                    f"{checks.shown(known)} and {checks.shown(value)} may be one "
-                    "client or two. Write all ids as strings, for instance by "
-                    f"{where}[{checks.shown(owners.name)}].astype(str)."
-                )
-
-
 def check_no_words(
     column: pd.Series, where: str, owners: pd.Series | None = None, remedy: str = ""
 ) -> None:

@@ -134,7 +134,10 @@ def test_a_folder_with_tests_alone_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     ("other", "dtype"),
-    [("1", object), (1.0, object), (True, object), ("1", "category")],
+    [
+        *[(each, object) for each in ("1", 1.0, True, "1.0")],
+        ("1", "category"),
+    ],
 )
 def test_clients_are_not_merged_when_their_ids_read_alike(other, dtype):
     owner = pd.Series([1, other, "b"], dtype=object).astype(dtype)
@@ -146,6 +149,11 @@ def test_clients_are_not_merged_when_their_ids_read_alike(other, dtype):
 
     task = _from_frame(_frame(owner=[str(1), str(other), "b"]), test=_frame())
     assert sum(map(task.train.num_examples, task.train.client_ids)) == 3
+
+
+def test_a_space_around_an_id_makes_no_other_client():
+    with pytest.raises(tasks.DataError, match=r"'a' and 'a ' may be .*str\.strip"):
+        _from_frame(_frame(owner=["a", "a", "a "]))
 
 
 @pytest.mark.parametrize(
@@ -170,6 +178,53 @@ def test_ids_of_one_kind_become_texts():
 
     assert task.train.client_ids == ("9", "10")
     assert set(task.test.client_ids) == {"9", "10"}
+
+
+@pytest.mark.parametrize(
+    ("ids", "of_tests"),
+    [
+        ([0, 0, 1], [0.0, 0.0, 1.0]),
+        ([0.0, 0.0, 1.0], [0, 0, 1]),
+        (["0", "0", "1"], [0.0, 0.0, 1.0]),
+        (["0.0", "0.0", "1.0"], [0, 0, 1]),
+        ([0, 0, 1], [" 0", " 0", "1"]),
+        (["a", "a", "b"], ["a", "a ", "b"]),
+        ([0, 0, 1], pd.Categorical([0.0, 0.0, 1.0])),
+        ([0, 0, 1], pd.array([0, 0, 1], dtype="Float64")),
+        ([0, 0, 1], [False, False, True]),
+    ],
+)
+def test_clients_of_two_tables_are_not_parted_by_how_they_are_written(ids, of_tests):
+    with pytest.raises(
+        tasks.DataError,
+        match=r"test, column 'owner': \S+ of frame and .* may be one client or two",
+    ):
+        _from_frame(_frame(owner=ids), test=_frame(owner=of_tests))
+
+
+@pytest.mark.parametrize(
+    ("ids", "of_tests"),
+    [
+        (np.array([2, 2, 1], np.int32), np.array([2, 2, 1], np.int64)),
+        ([2, 2, 1], pd.array([2, 2, 1], dtype="Int64")),
+        ([2, 2, 1], pd.Categorical([2, 2, 1])),
+        ([2.5, 2.5, 1.0], [2.5, 2.5, 1.0]),
+        ([2**53, 2**53, 2**53 + 1], [str(2**53)] * 2 + [str(2**53 + 1)]),
+    ],
+)
+def test_clients_of_two_tables_that_are_written_alike_are_the_same(ids, of_tests):
+    task = _from_frame(_frame(owner=ids), test=_frame(owner=of_tests))
+    assert task.train.client_ids == task.test.client_ids
+    assert set(task.train.client_ids) == set(map(str, ids))
+
+
+@pytest.mark.parametrize(("large", "dtype"), [(2**53, float), (2**24, np.float32)])
+def test_clients_that_floats_may_have_made_one_are_refused(large, dtype):
+    owner = np.array([large + 1, large, 1], dtype)
+    with pytest.raises(
+        tasks.DataError, match=rf"'owner': the client {large}\.0 is a fl"
+    ):
+        _from_frame(_frame(owner=owner))
 
 
 @pytest.mark.parametrize("kind", ["frame", "csv", "npz"])
