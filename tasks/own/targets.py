@@ -110,19 +110,29 @@ class Classes:
             out weigh 1.
 
         Raises:
-          ValueError: If it names what is none of the classes.
+          ValueError: If it names what is none of the classes, or one twice.
         """
         if class_weight is None:
             return self
-        # On the command line a class is text.
-        numbers_of = {str(value): number for number, value in enumerate(self.values)}
-        unknown = [each for each in class_weight if str(each) not in numbers_of]
-        if unknown:
-            raise ValueError(
-                f"class_weight names {checks.shown(unknown[0])}, but the classes are "
-                f"{checks.listed(map(repr, numbers_of))}. Name some of these."
-            )
-        weights = {numbers_of[str(name)]: each for name, each in class_weight.items()}
+        names: dict[int, Any] = {}
+        weights: dict[int, float] = {}
+        by_value = {value: number for number, value in enumerate(self.values)}
+        by_text = {str(value): number for value, number in by_value.items()}
+        for name, weight in class_weight.items():
+            # On the command line a class is text; floats may be numbers of classes.
+            number = by_text.get(str(name), by_value.get(_as_read(name)))
+            if number is None:
+                raise ValueError(
+                    f"class_weight names {checks.shown(name)}, but the classes are "
+                    f"{checks.listed(map(repr, by_text))}. Name some of these."
+                )
+            if number in names:
+                raise ValueError(
+                    f"class_weight names the class {checks.shown(self.values[number])} "
+                    f"twice, {checks.shown(names[number])} and {checks.shown(name)}. "
+                    "Leave one of them."
+                )
+            names[number], weights[number] = name, weight
         return dataclasses.replace(self, weights=weights)
 
     def encode(self, labels: np.ndarray, where: str) -> np.ndarray:
@@ -312,6 +322,11 @@ def _as_numbers(labels: np.ndarray, where: str) -> np.ndarray:
             f"{checks.shown(values[example])}, which is no number. {NUMBER_REMEDY}"
         )
     return labels.astype(np.float64)
+
+
+def _as_read(name: Any) -> Any:
+    """Returns the number that a text reads as, anything else as it is."""
+    return float(name) if _reads_as_number(name) else name
 
 
 def _is_number(label: Any) -> bool:
