@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import datetime
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 # At the end of a time of ISO 8601.
 _OFFSET = r"[T ].*(?:Z|[+-]\d\d(?::?\d\d)?)$"
+_DURATIONS = (datetime.timedelta, np.timedelta64)
 # How files write truth values, which are numbers unless a word is among them.
 _TRUTHS = ("True", "False", "TRUE", "FALSE", "true", "false")
 # Names in a message, at most.
@@ -154,7 +157,7 @@ def check_no_words(
             f"{where}, field {checks.shown(column.name)}, row "
             f"{checks.shown(column.index[row])}: expected numbers, found "
             f"{checks.shown(values.iloc[row])} of {column.dtype}. "
-            f"{remedy or _remedy(column.dtype)}"
+            f"{_remedy(column.dtype, values.iloc[row], remedy)}"
         )
 
 
@@ -197,7 +200,8 @@ def table_examples(
             check_no_words(column, where)
             raise example_checks.DataError(
                 f"{field}: expected numbers, found {column.dtype} such as "
-                f"{checks.shown(column.iloc[0])}. {_remedy(column.dtype)}"
+                f"{checks.shown(column.iloc[0])}. "
+                f"{_remedy(column.dtype, column.iloc[0])}"
             )
         numbers = (
             column.to_numpy(_plain_dtype(column))
@@ -215,19 +219,34 @@ def _plain_dtype(column: pd.Series) -> Any:
     return getattr(column.dtype, "numpy_dtype", of_dense)
 
 
-def _remedy(dtype: Any) -> str:
-    """Returns what to do with a column of features that are no numbers."""
-    if dtype.kind == "M":
+def _remedy(dtype: Any, value: Any, of_words: str = "") -> str:
+    """Returns what to do with a column that has no numbers, but such a value.
+
+    Args:
+      dtype: The column's type.
+      value: The value.
+      of_words: What to do with one of words; by default as with features.
+    """
+    if dtype.kind == "m" or isinstance(value, _DURATIONS):
+        return "Turn durations into numbers, by .dt.total_seconds(), or leave them out."
+    if dtype.kind == "M" or isinstance(value, _times()):
         return (
             "Turn dates into numbers, such as .dt.hour or the seconds since the first "
             "of them, leave them out, or name the order of rows by time."
         )
-    if dtype.kind == "m":
-        return "Turn durations into numbers, by .dt.total_seconds(), or leave them out."
-    return (
+    return of_words or (
         "Turn it into numbers (of categories pandas.get_dummies makes a column each, "
         "of texts pandas.to_numeric reads numbers), or leave it out."
     )
+
+
+@functools.cache
+def _times() -> tuple[type, ...]:
+    """Returns the types of dates, times of a day, periods and durations."""
+    # Takes a while to import, and tables are read here alone.
+    import pandas as pd
+
+    return datetime.date, datetime.time, np.datetime64, pd.Period, *_DURATIONS
 
 
 def _labels(column: pd.Series, where: str) -> np.ndarray:
@@ -235,11 +254,15 @@ def _labels(column: pd.Series, where: str) -> np.ndarray:
     example_checks.check_given(column.isna().to_numpy(), field)
     is_number = column.dtype.kind in "biuf"
     labels = column.to_numpy(_plain_dtype(column)) if is_number else column.to_numpy()
-    if labels.dtype.kind in "mM":
+    # Objects of Python are in no array of dates.
+    objects = labels if labels.dtype == object else ()
+    are_times = [isinstance(label, _times()) for label in objects]
+    if labels.dtype.kind in "mM" or any(are_times):
+        found = column.iloc[int(np.argmax(are_times)) if are_times else 0]
         raise example_checks.DataError(
-            f"{field}: found {column.dtype} such as {checks.shown(column.iloc[0])}, "
-            "which is neither a class nor a number. Turn it into one, such as the "
-            "seconds since the first of them."
+            f"{field}: found {column.dtype} such as {checks.shown(found)}, which is "
+            "neither a class nor a number. Turn it into a number, such as the seconds "
+            "since the first of them, or into text if each is a class."
         )
     return labels
 

@@ -155,6 +155,37 @@ def test_labels_of_another_kind_are_refused(labels, options, message):
         _load(_frame(labels), None, "frame", **options)
 
 
+_DAYS = pd.date_range("2020", periods=6)
+_TIMES = {
+    "dates": (list(_DAYS.date), "dates into numbers"),
+    "a date": ([*"xyxyx", _DAYS[0].date()], r"get_dummies|dates into numbers"),
+    "times": (list(_DAYS.time), "dates into numbers"),
+    "objects": (pd.Series(list(_DAYS), dtype=object), "dates into numbers"),
+    "zone": (_DAYS.tz_localize("UTC"), "dates into numbers"),
+    "periods": (_DAYS.to_period("D"), "dates into numbers"),
+    "categories": (pd.Categorical(_DAYS.date), "dates into numbers"),
+    "arrow": (pd.Series(_DAYS.date, dtype="date32[pyarrow]"), "dates into numbers"),
+    "durations": (list((_DAYS - _DAYS[0]).to_pytimedelta()), "total_seconds"),
+}
+
+
+@pytest.mark.parametrize("name", list(_TIMES))
+def test_dates_are_neither_labels_nor_features(name):
+    values, remedy = _TIMES[name]
+    with pytest.raises(
+        tasks.DataError, match=r"'price': found .*neither a class nor.* or into text"
+    ):
+        _load(_frame(pd.Series(values)), None, "frame")
+    with pytest.raises(tasks.DataError, match=f"'size'.* expected numbers.*{remedy}"):
+        _load(_frame().assign(size=pd.Series(values)), None, "frame")
+
+
+def test_dates_of_a_parquet_table_are_no_labels(tmp_path):
+    _frame(list(_DAYS.date)).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(tasks.DataError, match=r"a\.parquet.*found .*datetime\.date"):
+        tasks.from_folder(tmp_path, label="price", features=["size"])
+
+
 def test_a_target_and_classes_have_to_agree():
     with pytest.raises(ValueError, match="num_classes is 3, but target='number' has"):
         _load(_frame(), None, "frame", target="number", num_classes=3)
