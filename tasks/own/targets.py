@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import tensorflow as tf
 
 from tasks import definitions
 from tasks.models import classification, regression
 from tasks.models.last_activation import LastActivation
 from tasks.own import class_numbers
 from tasks.sources import example_checks
-from tff_drift import checks
+from tff_drift import casts, checks
 
 CLASS = "class"
 NUMBER = "number"
@@ -193,7 +194,7 @@ class Number:
         return self
 
     def encode(self, labels: np.ndarray, where: str) -> np.ndarray:
-        """Returns the numbers as `float32`."""
+        """Returns the numbers as `float32`, in which an integer has to be itself."""
         return example_checks.to_float32(_as_numbers(labels, where), where)
 
     def check_outputs(self, shape: tuple[int | None, ...]) -> None:
@@ -309,7 +310,10 @@ def _check_few_classes(
 
 
 def _as_numbers(labels: np.ndarray, where: str) -> np.ndarray:
-    if labels.dtype.kind in "iuf":
+    if labels.dtype.kind == "f":
+        return labels
+    if labels.dtype.kind in "iu":
+        _check_unchanged(casts.changed_values(labels, tf.float32), labels, where)
         return labels
     values = labels.tolist()
     wrong = [example for example, label in enumerate(values) if not _is_number(label)]
@@ -321,7 +325,31 @@ def _as_numbers(labels: np.ndarray, where: str) -> np.ndarray:
             f"{where}, example {example}: found the label "
             f"{checks.shown(values[example])}, which is no number. {NUMBER_REMEDY}"
         )
+    _check_unchanged(np.array([_changes(label) for label in values]), labels, where)
     return labels.astype(np.float64)
+
+
+def _check_unchanged(
+    changed: np.ndarray | None, labels: np.ndarray, where: str
+) -> None:
+    """Raises if an integer is another one in `float32`."""
+    if changed is not None and changed.any():
+        example = int(np.argmax(changed))
+        raise example_checks.DataError(
+            f"{where}, example {example}: found the label {labels[example]}, which is "
+            "another integer in float32, and a model predicts that. Divide the labels, "
+            "or subtract what all have; or write them as floats if their last digits "
+            "do not matter."
+        )
+
+
+@np.errstate(over="ignore")
+def _changes(label: Any) -> bool:
+    """Whether an object is an integer that `float32` lacks."""
+    try:
+        return isinstance(label, numbers.Integral) and int(np.float32(label)) != label
+    except OverflowError:
+        return True
 
 
 def _as_read(name: Any) -> Any:

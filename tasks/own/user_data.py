@@ -100,9 +100,10 @@ def from_frame(
 
     Raises:
       DataError: If a table has no rows, a column is missing, no number or there
-        twice, ids of clients read alike, a number is not finite, a label is not of
-        the target's kind or nobody can say of which it is, or a client has too few
-        rows for a window; the message names table, client and column.
+        twice, ids of clients read alike, a number is not finite or a rounded integer,
+        a label is not of the target's kind or nobody can say of which it is, or a
+        client has too few rows for a window; the message names table, client and
+        column.
       TypeError: If an argument has the wrong type.
       ValueError: If an argument is out of its range, or the net does not fit.
     """

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 INPUTS = "x"
+# Not of so many digits that a float is infinite; pandas leaves out spaces.
+_INTEGER = r"\s*[+-]?\d{16,300}\s*"
 _FOREIGN_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 Examples = tuple[np.ndarray, np.ndarray]
@@ -69,7 +71,8 @@ def find_layout(
             )
         inputs, _ = _read_arrays(path, label, where)
         return Layout(path, None, inputs.shape[1:], False)
-    table = read_table(path, where, all_columns=features is None)
+    used = None if features is None else [*features, label]
+    table = read_table(path, where, used)
     columns = user_tables.feature_columns(list(table.columns), [label], features, where)
     return Layout(path, tuple(columns), (len(columns),), features is not None)
 
@@ -173,8 +176,9 @@ def read_file(
                 "clients the same."
             )
         return inputs, labels
-    table = read_table(path, where, not layout.given, written)
     names = layout.columns if layout.given else None
+    used = None if names is None else [*names, label]
+    table = read_table(path, where, used, written)
     found = user_tables.feature_columns(list(table.columns), [label], names, where)
     if set(found) != set(layout.columns):
         raise example_checks.DataError(
@@ -192,7 +196,7 @@ def _where(path: pathlib.Path) -> str:
 def read_table(
     path: pathlib.Path,
     where: str,
-    all_columns: bool = True,
+    used: Sequence[str] | None = None,
     written: WrittenLabels | None = None,
     texts: Sequence[str] = (),
 ) -> pd.DataFrame:
@@ -201,14 +205,16 @@ def read_table(
     Args:
       path: A CSV table in UTF-8, by gzip or not, or a Parquet table.
       where: The table, for messages.
-      all_columns: Whether all columns are used, so that none may be without a name.
+      used: The columns that are used; `None` for all, so that none may be without a
+        name.
       written: What to add to how labels of a CSV table are written.
       texts: Columns whose texts are kept as they are in a CSV table, such as 007; of an
         empty one NaN.
 
     Raises:
-      DataError: If it cannot be read, columns are called the same or not at all, or
-        as in `WrittenLabels.add`.
+      DataError: If it cannot be read, columns are called the same or not at all, an
+        integer of a CSV table is among floats that round it, or as in
+        `WrittenLabels.add`.
       ValueError: If pyarrow, which reads Parquet, is not installed.
     """
     # Takes a while to import, and tables are read here alone.
@@ -246,13 +252,39 @@ def read_table(
         ) from error
     names = header.iloc[0].tolist()
     user_tables.check_distinct(names, where)
-    if all_columns and "" in names:
+    if used is None and "" in names:
         raise example_checks.DataError(
             f"{where} has a column without a name, perhaps of row numbers. Name it, "
             "write the table without it (pandas: index=False), or name the columns to "
             "use by features."
         )
+    _check_not_rounded(
+        table[[name for name in used or table if name in table]], text, where
+    )
     return table
+
+
+def _check_not_rounded(table: pd.DataFrame, text: str, where: str) -> None:
+    """Raises if an integer was rounded, because others of its column are floats.
+
+    Args:
+      table: The columns to check.
+      text: The text of the whole table.
+      where: The table, for messages.
+    """
+    import pandas as pd
+
+    floats = table.select_dtypes("float")
+    for name in floats.columns[(floats.abs() >= example_checks.LARGEST_QUANTITY).any()]:
+        texts = pd.read_csv(io.StringIO(text), usecols=[name], dtype=str)[name]
+        for row in np.flatnonzero(texts.str.fullmatch(_INTEGER, na=False)):
+            if int(texts[row]) != float(table[name][row]):  # Exactly, in Python.
+                raise example_checks.DataError(
+                    f"{where}, field {checks.shown(name)}, row {row}: found the "
+                    f"integer {checks.shortened(texts[row])} in a column of floats, "
+                    "which round it. Write a quantity as a float too, with '.0', and "
+                    "a code as text, or leave it out."
+                )
 
 
 def _read_parquet(path: pathlib.Path, where: str) -> pd.DataFrame:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 # At the end of a time of ISO 8601.
 _OFFSET = r"[T ].*(?:Z|[+-]\d\d(?::?\d\d)?)$"
 _DURATIONS = (datetime.timedelta, np.timedelta64)
+# Integers beyond those of 64 bits, and some before.
+_HUGE = r"[+-]?\d{17,}"
 # How files write truth values, which are numbers unless a word is among them.
 _TRUTHS = ("True", "False", "TRUE", "FALSE", "true", "false")
 # Names in a message, at most.
@@ -148,7 +150,10 @@ def check_no_words(
         are_read = pd.to_numeric(values, errors="coerce").notna()
     except (TypeError, ValueError):  # Lists, for example, which are no words.
         return
-    is_word = ~(are_read | values.isna() | values.astype(str).isin(_TRUTHS))
+    texts = values.astype(str)
+    is_word = ~(are_read | values.isna() | texts.isin(_TRUTHS))
+    # What makes texts of a column of integers in a file.
+    is_word |= texts.str.fullmatch(_HUGE)
     if is_word.any():
         row = int(np.argmax(is_word.to_numpy()))
         if owners is not None:
