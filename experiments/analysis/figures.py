@@ -250,7 +250,8 @@ def draw_train_and_test(
         )
     style.name_places(axes, list(table.index))
     _finish(axes, test, "")
-    axes.set_ylabel(f"mean of the last {last} rounds" if last > 1 else "last round")
+    rounds = measures.last_rounds(runs, last)
+    axes.set_ylabel(f"mean of {rounds}" if last > 1 else "last round")
     figure.suptitle(_title(runs), fontweight="bold")
     seeds = table["seeds"].max()
     style.legend(

@@ -281,6 +281,22 @@ def last_mean(
 
 
 @checked
+def last_rounds(runs: FinishedRuns, last: int = 1) -> str:
+    """Returns what `last_mean` is the mean of, such as "the last 100 rounds".
+
+    Args:
+      runs: The runs.
+      last: As in `last_mean`. Runs may be shorter.
+    """
+    ends = runs.rounds.groupby("run")["round"].max()
+    number = min(last, int(ends.max()))
+    if number <= 1:
+        return "the last round"
+    of_shorter = " (all of shorter runs)" if ends.min() < number else ""
+    return f"the last {number} rounds{of_shorter}"
+
+
+@checked
 def failed(runs: FinishedRuns) -> pd.Series:
     """Returns which runs broke down in any round, as 1 or 0 by run.
 

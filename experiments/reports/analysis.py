@@ -62,11 +62,12 @@ def write(wanted: Analysis) -> None:
     make_output_folder(wanted)
     for name, table in tables.items():
         headers, cells = readable(table, columns[0])
-        text = f"{escape.markdown(title(name, wanted, columns[0]))}\n\n"
+        said = title(name, wanted, runs, columns[0])
+        text = f"{escape.markdown(said)}\n\n"
         text += texts.markdown_table(headers, cells)
         writing.write_text(wanted.output_dir / f"{name}.md", text)
         writing.write_table(wanted.output_dir / f"{name}.csv", table.reset_index())
-        print(escape.terminal(title(name, wanted, columns[0])))
+        print(escape.terminal(said))
         texts.print_table(headers, cells)
     for name, figure in drawn.items():
         style.save(figure, wanted.output_dir / f"{name}.png")
@@ -109,19 +110,21 @@ def with_measured_axes(wanted: Analysis, runs: analysis.FinishedRuns) -> Analysi
     return dataclasses.replace(wanted, axes=axes or wanted.axes)
 
 
-def title(name: str, wanted: Analysis, column: str) -> str:
+def title(name: str, wanted: Analysis, runs: FinishedRuns, column: str) -> str:
     """Returns what to say above a table.
 
     Args:
       name: "table", "thresholds" or "personalization".
       wanted: The analysis that was asked for.
+      runs: The runs.
       column: The column of the metric.
     """
     if name == THRESHOLDS:
         return f"To reach a {column} for the first time: mean ± sd over seeds."
     if name == PERSONALIZATION:
         return "Each client's own model, before and after local training: means."
-    return f"Mean of {texts.last_rounds(wanted.last)}: mean ± sd over seeds."
+    rounds = analysis.last_rounds(runs, wanted.last)
+    return f"Mean of {rounds}: mean ± sd over seeds."
 
 
 def _percentiles(runs: FinishedRuns, metric: str) -> list[str]:

@@ -225,7 +225,7 @@ def tabulate_last(
         headers.append("paper")
         for row, value in zip(cells, data["paper"], strict=True):
             row.append(texts.metric(metric, value))
-    title = results.title(f"Mean of {texts.last_rounds(last)}")
+    title = results.title(f"Mean of {analysis.last_rounds(runs, last)}")
     return Table(title, data.reset_index(), headers, cells)
 
 

@@ -141,7 +141,7 @@ def _of_runs(
         for path in place.files(".png", _FROM_RUNS)
     }
     for name, table in tables.tabulate(wanted, runs, columns, labels):
-        title = tables.title(name, wanted, columns[0])
+        title = tables.title(name, wanted, runs, columns[0])
         headers, cells = tables.readable(table, columns[0])
         notes = [note for name, note in _NOTES.items() if name in headers]
         read.append(Table(title, headers, cells, " ".join(notes)))

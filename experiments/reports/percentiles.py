@@ -39,7 +39,8 @@ def tabulate(
                 data.loc[label, f"{column}_paper"] = of_paper[position]
             line.append(text)
         cells.append(line)
-    title = f"Percentiles of {metric} over test clients, {texts.last_rounds(last)}"
+    rounds = analysis.last_rounds(results.runs, last)
+    title = f"Percentiles of {metric} over test clients, {rounds}"
     if paper:
         title += f"; in parentheses {source}"
     headers = ["runs", "seeds", *(f"{percent} %" for percent in analysis.PERCENTS)]

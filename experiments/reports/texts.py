@@ -78,11 +78,6 @@ def distinct(values: Iterable[float]) -> str:
     return " or ".join(f"{number:,}" for number in numbers)
 
 
-def last_rounds(number: int) -> str:
-    """Returns "the last round" or "the last 100 rounds"."""
-    return "the last round" if number == 1 else f"the last {number} rounds"
-
-
 def duration(seconds: float) -> str:
     """Returns a time, such as "42 s", "3 min 20 s" or "2 h 5 min"."""
     if seconds < 60:

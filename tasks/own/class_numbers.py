@@ -60,7 +60,7 @@ def find_classes(labels: Sequence[LabelsAt], num_classes: int | None) -> Sequenc
         # A negative label, or one beyond `num_classes`, is found when it is numbered.
         return range(num_classes or _count(values))
     check_one_kind(labels)
-    _check_whole(values)
+    _check_whole(labels)
     try:
         classes = sorted(set().union(*(found for _, found in values)))
     except TypeError as error:
@@ -139,17 +139,25 @@ def check_one_kind(labels: Sequence[LabelsAt]) -> None:
         )
 
 
-def _check_whole(values: Sequence[tuple[str, set[Any]]]) -> None:
+def _check_whole(labels: Sequence[LabelsAt]) -> None:
     """Raises if a label is a number that counts nothing: what regression predicts."""
-    for where, distinct in values:
-        for value in distinct:
-            if isinstance(value, numbers.Number) and has_fraction(value):
-                raise example_checks.DataError(
-                    f"{where}: found the label {value}, and a class is no such number. "
-                    "Give target='number' (--task=own_numbers) to predict numbers, "
-                    "put them into classes, as pandas.cut does, or write names such "
-                    "as '0.5' as strings."
-                )
+    for where, array in labels:
+        kind = array.dtype if array.dtype.kind == "f" else np.float64
+        exact = 2 ** (np.finfo(kind).nmant + 1)
+        for value in array.tolist():
+            if not isinstance(value, numbers.Number):
+                continue
+            if has_fraction(value):
+                why = "and a class is no such number"
+            elif isinstance(value, float) and abs(value) >= exact:
+                why = "to which floats round other integers too"
+            else:
+                continue
+            raise example_checks.DataError(
+                f"{where}: found the label {value}, {why}. Give target='number' "
+                "(--task=own_numbers) to predict numbers, put them into classes, as "
+                "pandas.cut does, or write names such as '0.5' as strings."
+            )
 
 
 def has_fraction(value: Any) -> bool:

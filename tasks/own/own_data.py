@@ -20,6 +20,7 @@ from tasks.own import (
     targets,
     user_data,
     user_files,
+    user_folders,
     user_images,
     user_json,
     user_tables,
@@ -131,7 +132,7 @@ def _kind(path: pathlib.Path, target: str | None) -> str:
     """
     if path.is_dir():
         # These first: pictures and notes may lie beside clients' files.
-        if any(map(user_files.files_in, _places(path))):
+        if any(map(user_folders.files_in, _places(path))):
             return _FOLDER
         if _holds(path, f"*{_JSON_ENDING}"):
             return _JSON

@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import tensorflow as tf
 
 from tasks import definitions
 from tasks.models import classification, regression
 from tasks.models.last_activation import LastActivation
 from tasks.own import class_numbers
 from tasks.sources import example_checks
-from tff_drift import checks
+from tff_drift import casts, checks
 
 CLASS = "class"
 NUMBER = "number"
@@ -110,19 +111,29 @@ class Classes:
             out weigh 1.
 
         Raises:
-          ValueError: If it names what is none of the classes.
+          ValueError: If it names what is none of the classes, or one twice.
         """
         if class_weight is None:
             return self
-        # On the command line a class is text.
-        numbers_of = {str(value): number for number, value in enumerate(self.values)}
-        unknown = [each for each in class_weight if str(each) not in numbers_of]
-        if unknown:
-            raise ValueError(
-                f"class_weight names {checks.shown(unknown[0])}, but the classes are "
-                f"{checks.listed(map(repr, numbers_of))}. Name some of these."
-            )
-        weights = {numbers_of[str(name)]: each for name, each in class_weight.items()}
+        names: dict[int, Any] = {}
+        weights: dict[int, float] = {}
+        by_value = {value: number for number, value in enumerate(self.values)}
+        by_text = {str(value): number for value, number in by_value.items()}
+        for name, weight in class_weight.items():
+            # On the command line a class is text; floats may be numbers of classes.
+            number = by_text.get(str(name), by_value.get(_as_read(name)))
+            if number is None:
+                raise ValueError(
+                    f"class_weight names {checks.shown(name)}, but the classes are "
+                    f"{checks.listed(map(repr, by_text))}. Name some of these."
+                )
+            if number in names:
+                raise ValueError(
+                    f"class_weight names the class {checks.shown(self.values[number])} "
+                    f"twice, {checks.shown(names[number])} and {checks.shown(name)}. "
+                    "Leave one of them."
+                )
+            names[number], weights[number] = name, weight
         return dataclasses.replace(self, weights=weights)
 
     def encode(self, labels: np.ndarray, where: str) -> np.ndarray:
@@ -183,7 +194,7 @@ class Number:
         return self
 
     def encode(self, labels: np.ndarray, where: str) -> np.ndarray:
-        """Returns the numbers as `float32`."""
+        """Returns the numbers as `float32`, in which an integer has to be itself."""
         return example_checks.to_float32(_as_numbers(labels, where), where)
 
     def check_outputs(self, shape: tuple[int | None, ...]) -> None:
@@ -299,7 +310,10 @@ def _check_few_classes(
 
 
 def _as_numbers(labels: np.ndarray, where: str) -> np.ndarray:
-    if labels.dtype.kind in "iuf":
+    if labels.dtype.kind == "f":
+        return labels
+    if labels.dtype.kind in "iu":
+        _check_unchanged(casts.changed_values(labels, tf.float32), labels, where)
         return labels
     values = labels.tolist()
     wrong = [example for example, label in enumerate(values) if not _is_number(label)]
@@ -311,7 +325,36 @@ def _as_numbers(labels: np.ndarray, where: str) -> np.ndarray:
             f"{where}, example {example}: found the label "
             f"{checks.shown(values[example])}, which is no number. {NUMBER_REMEDY}"
         )
+    _check_unchanged(np.array([_changes(label) for label in values]), labels, where)
     return labels.astype(np.float64)
+
+
+def _check_unchanged(
+    changed: np.ndarray | None, labels: np.ndarray, where: str
+) -> None:
+    """Raises if an integer is another one in `float32`."""
+    if changed is not None and changed.any():
+        example = int(np.argmax(changed))
+        raise example_checks.DataError(
+            f"{where}, example {example}: found the label {labels[example]}, which is "
+            "another integer in float32, and a model predicts that. Divide the labels, "
+            "or subtract what all have; or write them as floats if their last digits "
+            "do not matter."
+        )
+
+
+@np.errstate(over="ignore")
+def _changes(label: Any) -> bool:
+    """Whether an object is an integer that `float32` lacks."""
+    try:
+        return isinstance(label, numbers.Integral) and int(np.float32(label)) != label
+    except OverflowError:
+        return True
+
+
+def _as_read(name: Any) -> Any:
+    """Returns the number that a text reads as, anything else as it is."""
+    return float(name) if _reads_as_number(name) else name
 
 
 def _is_number(label: Any) -> bool:

@@ -19,7 +19,15 @@ import numpy as np
 import tensorflow as tf
 
 from tasks import definitions
-from tasks.own import parts, targets, user_files, user_tables, user_tasks
+from tasks.own import (
+    parts,
+    targets,
+    user_files,
+    user_folders,
+    user_owners,
+    user_tables,
+    user_tasks,
+)
 from tasks.own.parts import Examples, Found
 from tasks.own.user_tasks import BuildKerasModel
 from tasks.sources import example_checks, sqlite_files
@@ -92,9 +100,10 @@ def from_frame(
 
     Raises:
       DataError: If a table has no rows, a column is missing, no number or there
-        twice, ids of clients read alike, a number is not finite, a label is not of
-        the target's kind or nobody can say of which it is, or a client has too few
-        rows for a window; the message names table, client and column.
+        twice, ids of clients read alike, a number is not finite or a rounded integer,
+        a label is not of the target's kind or nobody can say of which it is, or a
+        client has too few rows for a window; the message names table, client and
+        column.
       TypeError: If an argument has the wrong type.
       ValueError: If an argument is out of its range, or the net does not fit.
     """
@@ -108,7 +117,7 @@ def from_frame(
     targets.check_target(target, num_classes)
     split = parts.Split(test_fraction, seed, time is not None, window)
     tables = {"frame": frame} if test is None else {"frame": frame, "test": test}
-    columns = features
+    columns, all_owners = features, user_owners.Owners()
     found = []
     for name, table in tables.items():
         user_tables.check_table(name, table)
@@ -116,7 +125,7 @@ def from_frame(
             list(table.columns), list(others.values()), columns, name
         )
         owners = table[client_id]
-        user_tables.check_owners(owners, name)
+        all_owners.add(owners, name)
         for column in columns:
             user_tables.check_no_words(table[column], name, owners)
         if target == targets.NUMBER:
@@ -206,7 +215,7 @@ def from_folder(
     targets.check_target(target, num_classes)
     split = parts.Split(test_fraction, seed)
     folder = pathlib.Path(folder)
-    files = user_files.find_files(folder)
+    files = user_folders.find_files(folder)
     first = next(path for paths in files.values() for path in paths.values())
     layout = user_files.find_layout(first, label, features)
     written = None if target == targets.NUMBER else user_files.WrittenLabels(label)

@@ -1,4 +1,4 @@
-"""Reading and checking of a user's files, one for each client."""
+"""Reading and checking of a client's file: a table, or arrays."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import gzip
 import io
 import pathlib
 import zlib
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tasks.own import user_tables
+from tasks.own import user_folders, user_tables
 from tasks.sources import array_files, example_checks
 from tff_drift import checks, files
 
@@ -21,17 +21,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 INPUTS = "x"
-_EXAMPLE = "'ann.csv' or 'ann.npz'"
-# Of the images that TensorFlow's decoder reads.
-IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
-PARTS = ("train", "test")
-_ARRAYS = ".npz"
-_PARQUET = ".parquet"
-_SUFFIXES = (".csv", ".csv.gz", _PARQUET, _ARRAYS)
+# Not of so many digits that a float is infinite; pandas leaves out spaces.
+_INTEGER = r"\s*[+-]?\d{16,300}\s*"
 _FOREIGN_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 Examples = tuple[np.ndarray, np.ndarray]
-_Found = TypeVar("_Found")
 
 
 class Layout(NamedTuple):
@@ -49,123 +43,6 @@ class Layout(NamedTuple):
     columns: tuple[str, ...] | None
     shape: tuple[int, ...]
     given: bool
-
-
-def find_files(folder: pathlib.Path) -> dict[str, dict[str, pathlib.Path]]:
-    """Returns the files of a folder's clients by part and client.
-
-    Args:
-      folder: The folder. Files of other kinds, and hidden ones, are left out.
-
-    Returns:
-      As `in_parts`.
-
-    Raises:
-      DataError: If a client has two files; and as in `in_parts`.
-      FileNotFoundError: As in `in_parts`.
-    """
-    return in_parts(folder, files_in, _EXAMPLE)
-
-
-def _of_images(place: pathlib.Path, example: str) -> str:
-    """Returns how images are laid out, if a folder has some where tables go."""
-    is_of_tables = example == _EXAMPLE
-    has_images = any(
-        path.name.lower().endswith(IMAGE_ENDINGS) and not path.name.startswith(".")
-        for pattern in ("*", "*/*")
-        for path in place.glob(pattern)
-    )
-    if not is_of_tables or not has_images:
-        return ""
-    return (
-        " Of images, put each into a folder of its client and class: "
-        "'ann/cat/1.png'. If no client owns them yet, tasks.partition(classes, 100) "
-        "deals them out."
-    )
-
-
-def in_parts(
-    folder: pathlib.Path,
-    find: Callable[[pathlib.Path], dict[str, _Found]],
-    example: str,
-) -> dict[str, dict[str, _Found]]:
-    """Returns what a folder has to train and to test on.
-
-    Args:
-      folder: The folder.
-      find: Returns what a folder has of clients, empty if it has nothing.
-      example: What it may have, in quotes, for messages.
-
-    Returns:
-      What is in the subfolders "train" and "test", or, if there are none, what is in
-      the folder itself as "train".
-
-    Raises:
-      DataError: If something is both in the folder and in a subfolder.
-      FileNotFoundError: If there is no folder, nothing to train on, or nothing in a
-        subfolder.
-    """
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"there is no folder {checks.shown(str(folder))}. Give another."
-        )
-    parts = [part for part in PARTS if (folder / part).is_dir()]
-    if parts == ["test"]:
-        raise FileNotFoundError(
-            f"{checks.shortened(folder)} has a subfolder 'test', but none 'train'. Put "
-            "the files of clients to train on there."
-        )
-    own = find(folder)
-    if parts and own:
-        raise example_checks.DataError(
-            f"There are files of clients both in {folder}, such as "
-            f"{_name(next(iter(own.items())))}, and in its subfolder "
-            f"{checks.shown(parts[0])}. Put each in a subfolder 'train' or 'test'."
-        )
-    found = {part: find(folder / part) for part in parts} or {"train": own}
-    for part, clients in found.items():
-        if not clients:
-            place = folder / part if parts else folder
-            raise FileNotFoundError(
-                f"{checks.shortened(place)} has no files of clients. Put one there for "
-                f"each, such as {example}.{_of_images(place, example)}"
-            )
-    return found
-
-
-def _name(item: tuple[str, Any]) -> str:
-    client, place = item
-    return place.name if isinstance(place, pathlib.Path) else client
-
-
-def files_in(place: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Returns the files of clients in a folder, by client; none if there is no folder.
-
-    Args:
-      place: The folder.
-
-    Raises:
-      DataError: If a client has two files.
-    """
-    paths: dict[str, pathlib.Path] = {}
-    for path in sorted(place.iterdir()) if place.is_dir() else ():
-        client = _client(path)
-        if client == path.name or path.name.startswith("."):
-            continue
-        if client in paths:
-            raise example_checks.DataError(
-                f"Client {checks.shown(client)} has two files, {paths[client]} and "
-                f"{path}. Leave one."
-            )
-        paths[client] = path
-    return paths
-
-
-def _client(path: pathlib.Path) -> str:
-    """Returns whose file it is, the whole name if it is of another kind."""
-    name = path.name.lower()
-    endings = [ending for ending in _SUFFIXES if name.endswith(ending)]
-    return path.name[: -len(max(endings, key=len))] if endings else path.name
 
 
 def find_layout(
@@ -186,7 +63,7 @@ def find_layout(
       ValueError: If `features` are given for a file of arrays.
     """
     where = _where(path)
-    if path.suffix.lower() == _ARRAYS:
+    if path.suffix.lower() == user_folders.ARRAYS:
         if features is not None:
             raise ValueError(
                 f"features are columns of tables, but {path} is a file of arrays. "
@@ -194,7 +71,8 @@ def find_layout(
             )
         inputs, _ = _read_arrays(path, label, where)
         return Layout(path, None, inputs.shape[1:], False)
-    table = read_table(path, where, all_columns=features is None)
+    used = None if features is None else [*features, label]
+    table = read_table(path, where, used)
     columns = user_tables.feature_columns(list(table.columns), [label], features, where)
     return Layout(path, tuple(columns), (len(columns),), features is not None)
 
@@ -284,7 +162,7 @@ def read_file(
         examples, a feature that is not a number or not finite, or a label is missing.
     """
     where = _where(path)
-    if (path.suffix.lower() == _ARRAYS) != (layout.columns is None):
+    if (path.suffix.lower() == user_folders.ARRAYS) != (layout.columns is None):
         raise example_checks.DataError(
             f"{where} is of another kind than {layout.path}. Write tables for all "
             "clients, or arrays for all."
@@ -298,8 +176,9 @@ def read_file(
                 "clients the same."
             )
         return inputs, labels
-    table = read_table(path, where, not layout.given, written)
     names = layout.columns if layout.given else None
+    used = None if names is None else [*names, label]
+    table = read_table(path, where, used, written)
     found = user_tables.feature_columns(list(table.columns), [label], names, where)
     if set(found) != set(layout.columns):
         raise example_checks.DataError(
@@ -311,13 +190,13 @@ def read_file(
 
 
 def _where(path: pathlib.Path) -> str:
-    return f"{path}: client {checks.shown(_client(path))}"
+    return f"{path}: client {checks.shown(user_folders.client_of(path))}"
 
 
 def read_table(
     path: pathlib.Path,
     where: str,
-    all_columns: bool = True,
+    used: Sequence[str] | None = None,
     written: WrittenLabels | None = None,
     texts: Sequence[str] = (),
 ) -> pd.DataFrame:
@@ -326,20 +205,22 @@ def read_table(
     Args:
       path: A CSV table in UTF-8, by gzip or not, or a Parquet table.
       where: The table, for messages.
-      all_columns: Whether all columns are used, so that none may be without a name.
+      used: The columns that are used; `None` for all, so that none may be without a
+        name.
       written: What to add to how labels of a CSV table are written.
       texts: Columns whose texts are kept as they are in a CSV table, such as 007; of an
         empty one NaN.
 
     Raises:
-      DataError: If it cannot be read, columns are called the same or not at all, or
-        as in `WrittenLabels.add`.
+      DataError: If it cannot be read, columns are called the same or not at all, an
+        integer of a CSV table is among floats that round it, or as in
+        `WrittenLabels.add`.
       ValueError: If pyarrow, which reads Parquet, is not installed.
     """
     # Takes a while to import, and tables are read here alone.
     import pandas as pd
 
-    if path.suffix.lower() == _PARQUET:
+    if path.suffix.lower() == user_folders.PARQUET:
         return _read_parquet(path, where)
     text = _decode(path, where)
     try:
@@ -371,13 +252,39 @@ def read_table(
         ) from error
     names = header.iloc[0].tolist()
     user_tables.check_distinct(names, where)
-    if all_columns and "" in names:
+    if used is None and "" in names:
         raise example_checks.DataError(
             f"{where} has a column without a name, perhaps of row numbers. Name it, "
             "write the table without it (pandas: index=False), or name the columns to "
             "use by features."
         )
+    _check_not_rounded(
+        table[[name for name in used or table if name in table]], text, where
+    )
     return table
+
+
+def _check_not_rounded(table: pd.DataFrame, text: str, where: str) -> None:
+    """Raises if an integer was rounded, because others of its column are floats.
+
+    Args:
+      table: The columns to check.
+      text: The text of the whole table.
+      where: The table, for messages.
+    """
+    import pandas as pd
+
+    floats = table.select_dtypes("float")
+    for name in floats.columns[(floats.abs() >= example_checks.LARGEST_QUANTITY).any()]:
+        texts = pd.read_csv(io.StringIO(text), usecols=[name], dtype=str)[name]
+        for row in np.flatnonzero(texts.str.fullmatch(_INTEGER, na=False)):
+            if int(texts[row]) != float(table[name][row]):  # Exactly, in Python.
+                raise example_checks.DataError(
+                    f"{where}, field {checks.shown(name)}, row {row}: found the "
+                    f"integer {checks.shortened(texts[row])} in a column of floats, "
+                    "which round it. Write a quantity as a float too, with '.0', and "
+                    "a code as text, or leave it out."
+                )
 
 
 def _read_parquet(path: pathlib.Path, where: str) -> pd.DataFrame:

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tasks import definitions
-from tasks.own import parts, user_files, user_tasks
+from tasks.own import parts, user_folders, user_tasks
 from tasks.own.parts import Examples, Found
 from tasks.own.user_tasks import BuildKerasModel
 from tasks.sources import example_checks
@@ -82,7 +82,7 @@ def from_image_folder(
     split = parts.Split(test_fraction, seed)
     wanted = _checked_shape(image_shape)
     folder = pathlib.Path(folder)
-    images = user_files.in_parts(folder, _clients_in, "'ann/cat/1.png'")
+    images = user_folders.in_parts(folder, _clients_in, "'ann/cat/1.png'")
     first = next(
         path for paths in next(iter(images.values())).values() for path in paths
     )
@@ -133,7 +133,7 @@ def _clients_in(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
     """Returns the images of each client of a folder, in the order of their names."""
     clients: dict[str, list[pathlib.Path]] = {}
     for client in _folders_in(folder):
-        if client.name in user_files.PARTS:
+        if client.name in user_folders.PARTS:
             continue
         if images := _images_in(client):
             raise example_checks.DataError(
@@ -165,9 +165,10 @@ def _images_in(folder: pathlib.Path) -> list[pathlib.Path]:
         if name.endswith(_UNREAD):
             raise example_checks.DataError(
                 f"{path} is an image of a kind that is not read. Write it as one of "
-                f"{', '.join(user_files.IMAGE_ENDINGS)}, or leave it out of the folder."
+                f"{', '.join(user_folders.IMAGE_ENDINGS)}, or leave it out of the "
+                "folder."
             )
-        if name.endswith(user_files.IMAGE_ENDINGS):
+        if name.endswith(user_folders.IMAGE_ENDINGS):
             images.append(path)
     return images
 

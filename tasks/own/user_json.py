@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tasks import definitions
-from tasks.own import parts, targets, user_files, user_tasks
+from tasks.own import parts, targets, user_folders, user_tasks
 from tasks.own.parts import Examples, Found
 from tasks.own.user_tasks import BuildKerasModel
 from tasks.sources import example_checks
@@ -89,7 +89,7 @@ def from_json(
 def _files(path: pathlib.Path) -> list[list[pathlib.Path]]:
     """Returns the files to train on, and those to test on if there are any."""
     if path.is_dir():
-        found = user_files.in_parts(
+        found = user_folders.in_parts(
             path,
             lambda folder: {
                 file.name: file

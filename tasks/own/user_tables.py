@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import datetime
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
 
 # At the end of a time of ISO 8601.
 _OFFSET = r"[T ].*(?:Z|[+-]\d\d(?::?\d\d)?)$"
+_DURATIONS = (datetime.timedelta, np.timedelta64)
+# Integers beyond those of 64 bits, and some before.
+_HUGE = r"[+-]?\d{17,}"
 # How files write truth values, which are numbers unless a word is among them.
 _TRUTHS = ("True", "False", "TRUE", "FALSE", "true", "false")
 # Names in a message, at most.
@@ -119,48 +124,6 @@ def listed(names: Sequence[Any]) -> str:
     return f"[{first}]" if more <= 0 else f"[{first}, and {more} more]"
 
 
-def check_owners(owners: pd.Series, where: str) -> None:
-    """Raises unless a column's values, as strings, name the same clients.
-
-    Args:
-      owners: The column that says whose example a row is.
-      where: The table, for messages.
-
-    Raises:
-      DataError: If a value is missing, or two values are equal as strings but not as
-        they are, like 1 and "1", or the other way round, like 1 and 1.0.
-    """
-    if owners.isna().any():
-        raise example_checks.DataError(
-            f"{where} has no client in column {checks.shown(owners.name)} of row "
-            f"{checks.shown(owners.index[owners.isna()][0])}. Fill it in or leave the "
-            "row out."
-        )
-    # Values of one type, as NumPy's arrays hold them, differ by their texts.
-    values = owners if owners.dtype == object else owners.unique()
-    by_text: dict[str, Any] = {}
-    by_value: dict[Any, Any] = {}
-    for value in values:
-        try:
-            alike = (
-                by_value.setdefault(value, value),
-                by_text.setdefault(str(value), value),
-            )
-        except TypeError:
-            raise example_checks.DataError(
-                f"{where} has the client {checks.shown(value)} in column "
-                f"{checks.shown(owners.name)}. Give clients strings or numbers."
-            ) from None
-        for known in alike:
-            if known != value or str(known) != str(value):
-                raise example_checks.DataError(
-                    f"{where}, column {checks.shown(owners.name)}: "
-                    f"{checks.shown(known)} and {checks.shown(value)} may be one "
-                    "client or two. Write all ids as strings, for instance by "
-                    f"{where}[{checks.shown(owners.name)}].astype(str)."
-                )
-
-
 def check_no_words(
     column: pd.Series, where: str, owners: pd.Series | None = None, remedy: str = ""
 ) -> None:
@@ -187,7 +150,10 @@ def check_no_words(
         are_read = pd.to_numeric(values, errors="coerce").notna()
     except (TypeError, ValueError):  # Lists, for example, which are no words.
         return
-    is_word = ~(are_read | values.isna() | values.astype(str).isin(_TRUTHS))
+    texts = values.astype(str)
+    is_word = ~(are_read | values.isna() | texts.isin(_TRUTHS))
+    # What makes texts of a column of integers in a file.
+    is_word |= texts.str.fullmatch(_HUGE)
     if is_word.any():
         row = int(np.argmax(is_word.to_numpy()))
         if owners is not None:
@@ -196,7 +162,7 @@ def check_no_words(
             f"{where}, field {checks.shown(column.name)}, row "
             f"{checks.shown(column.index[row])}: expected numbers, found "
             f"{checks.shown(values.iloc[row])} of {column.dtype}. "
-            f"{remedy or _remedy(column.dtype)}"
+            f"{_remedy(column.dtype, values.iloc[row], remedy)}"
         )
 
 
@@ -239,7 +205,8 @@ def table_examples(
             check_no_words(column, where)
             raise example_checks.DataError(
                 f"{field}: expected numbers, found {column.dtype} such as "
-                f"{checks.shown(column.iloc[0])}. {_remedy(column.dtype)}"
+                f"{checks.shown(column.iloc[0])}. "
+                f"{_remedy(column.dtype, column.iloc[0])}"
             )
         numbers = (
             column.to_numpy(_plain_dtype(column))
@@ -257,19 +224,34 @@ def _plain_dtype(column: pd.Series) -> Any:
     return getattr(column.dtype, "numpy_dtype", of_dense)
 
 
-def _remedy(dtype: Any) -> str:
-    """Returns what to do with a column of features that are no numbers."""
-    if dtype.kind == "M":
+def _remedy(dtype: Any, value: Any, of_words: str = "") -> str:
+    """Returns what to do with a column that has no numbers, but such a value.
+
+    Args:
+      dtype: The column's type.
+      value: The value.
+      of_words: What to do with one of words; by default as with features.
+    """
+    if dtype.kind == "m" or isinstance(value, _DURATIONS):
+        return "Turn durations into numbers, by .dt.total_seconds(), or leave them out."
+    if dtype.kind == "M" or isinstance(value, _times()):
         return (
             "Turn dates into numbers, such as .dt.hour or the seconds since the first "
             "of them, leave them out, or name the order of rows by time."
         )
-    if dtype.kind == "m":
-        return "Turn durations into numbers, by .dt.total_seconds(), or leave them out."
-    return (
+    return of_words or (
         "Turn it into numbers (of categories pandas.get_dummies makes a column each, "
         "of texts pandas.to_numeric reads numbers), or leave it out."
     )
+
+
+@functools.cache
+def _times() -> tuple[type, ...]:
+    """Returns the types of dates, times of a day, periods and durations."""
+    # Takes a while to import, and tables are read here alone.
+    import pandas as pd
+
+    return datetime.date, datetime.time, np.datetime64, pd.Period, *_DURATIONS
 
 
 def _labels(column: pd.Series, where: str) -> np.ndarray:
@@ -277,11 +259,15 @@ def _labels(column: pd.Series, where: str) -> np.ndarray:
     example_checks.check_given(column.isna().to_numpy(), field)
     is_number = column.dtype.kind in "biuf"
     labels = column.to_numpy(_plain_dtype(column)) if is_number else column.to_numpy()
-    if labels.dtype.kind in "mM":
+    # Objects of Python are in no array of dates.
+    objects = labels if labels.dtype == object else ()
+    are_times = [isinstance(label, _times()) for label in objects]
+    if labels.dtype.kind in "mM" or any(are_times):
+        found = column.iloc[int(np.argmax(are_times)) if are_times else 0]
         raise example_checks.DataError(
-            f"{field}: found {column.dtype} such as {checks.shown(column.iloc[0])}, "
-            "which is neither a class nor a number. Turn it into one, such as the "
-            "seconds since the first of them."
+            f"{field}: found {column.dtype} such as {checks.shown(found)}, which is "
+            "neither a class nor a number. Turn it into a number, such as the seconds "
+            "since the first of them, or into text if each is a class."
         )
     return labels
 

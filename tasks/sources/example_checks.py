@@ -12,7 +12,7 @@ Features = Mapping[str, np.ndarray]
 
 
 # Beyond, float64 lacks some integers.
-_LARGEST_QUANTITY = 2**53
+LARGEST_QUANTITY = 2**53
 
 
 class DataError(checks.ShortError):
@@ -77,7 +77,7 @@ def to_float32(array: np.ndarray, where: str) -> np.ndarray:
     _check_finite(array, where)
     if array.dtype.kind in "iu" and array.dtype.itemsize == 8:
         _check_all(
-            (array <= _LARGEST_QUANTITY) & (array >= -_LARGEST_QUANTITY),
+            (array <= LARGEST_QUANTITY) & (array >= -LARGEST_QUANTITY),
             array,
             where,
             "A model takes float32, in which such an integer is another one: leave out "

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tasks.sources import example_checks, sqlite_checksums
 from tff_drift import checks
+from tff_drift.simulation.data import lists
 
 # One client: its id and its examples, stacked feature by feature.
 Client = tuple[str, Mapping[str, Any]]
@@ -217,11 +218,9 @@ def _check_client(
 def _storable(value: Any, where: str) -> np.ndarray:
     """Returns an array of 64-bit integers, 32-bit floats, or bytes."""
     try:
-        array = np.asarray(value)
+        array = lists.array_of(value) if isinstance(value, list) else np.asarray(value)
     except ValueError as error:
-        raise example_checks.DataError(
-            f"{where} is not an array ({error}). Give all rows one shape."
-        ) from error
+        raise example_checks.DataError(f"{where}: {error}") from error
     if array.ndim == 0:
         raise example_checks.DataError(
             f"{where} is not an array. Give one row per example."

@@ -552,6 +552,40 @@ def test_a_lookup_that_counts_its_tokens_is_refused_with_what_to_give_it(name):
     assert kernel.shape == (3, 1)
 
 
+@pytest.mark.parametrize("name", tiers.first(["text"], ["text", "strings", "own"]))
+def test_a_weight_without_a_shape_of_its_own_is_refused(name):
+    class Own(L.Layer):
+        def build(self, _):
+            self.scale = tf.Variable([1.0], shape=[None], trainable=False)
+
+        def call(self, inputs):
+            is_a = tf.cast(tf.equal(inputs, "a"), tf.float32)
+            return is_a * tf.reduce_sum(self.scale)
+
+    tf_idf = {
+        "vocabulary": ["a", "b"], "idf_weights": [0.5, 0.7], "output_mode": "tf_idf",
+        "max_tokens": 3, "pad_to_max_tokens": True,
+    }  # fmt: skip
+    layers = {
+        "text": lambda: L.TextVectorization(**tf_idf),
+        "strings": lambda: L.StringLookup(**tf_idf),
+        "own": Own,
+    }
+
+    def model_fn():
+        inputs = tf.keras.Input([1], dtype=tf.string)
+        outputs = L.Dense(1)(layers[name]()(inputs))
+        return tff.learning.models.from_keras_model(
+            tf.keras.Model(inputs, outputs),
+            tf.keras.losses.MeanSquaredError(),
+            (tf.TensorSpec([None, 1], tf.string), tf.TensorSpec([None, 1])),
+        )
+
+    with pytest.raises(ValueError, match=r"has the shape \(None,\).*tf_idf") as error:
+        algorithms.build_fed_avg(model_fn, 0.1)
+    assert len(str(error.value)) < 400
+
+
 def test_constraints_of_weights_are_refused():
     def constrained(trainable=True):
         hidden = L.Dense(3, input_shape=[5], kernel_constraint="non_neg")

@@ -113,6 +113,31 @@ def test_mean_of_the_last_rounds(runs):
     )
 
 
+def test_what_the_last_rounds_are_called_is_true_of_the_runs(runs, tmp_path):
+    assert analysis.last_rounds(runs) == "the last round"
+    assert analysis.last_rounds(runs, last=4) == "the last 4 rounds"
+    # There are no more.
+    assert analysis.last_rounds(runs, last=100) == "the last 4 rounds"
+    figure = figures.draw_train_and_test(runs, "train_accuracy", "test_accuracy", 100)
+    assert figure.axes[0].get_ylabel() == "mean of the last 4 rounds"
+    made_up_runs.write(tmp_path / "short", [0.1, 0.5, 0.8], algorithm="fed_yogi")
+    shorter = analysis.read(tmp_path)
+    assert analysis.last_rounds(shorter, last=2) == "the last 2 rounds"
+    assert analysis.last_rounds(shorter, last=3) == (
+        "the last 3 rounds (all of shorter runs)"
+    )
+
+
+def test_a_table_of_more_rounds_than_there_are_says_how_many(run_command, tmp_path):
+    made_up_runs.write(tmp_path / "a", [0.1, 0.5, 0.8])
+    words = ("--last=100", f"--output_dir={tmp_path / 'told'}")
+    outcome = run_command("analyze", tmp_path / "a", *words)
+    assert outcome.status == 0, outcome.stderr
+    assert outcome.stdout.startswith("Mean of the last 2 rounds: mean")
+    table = (tmp_path / "told" / "table.md").read_text()
+    assert table.startswith("Mean of the last 2 rounds: mean")
+
+
 def test_the_initial_model_is_among_the_last_rounds_only_where_it_is_alone(tmp_path):
     made_up_runs.write(tmp_path / "a", [0.1, 0.5, 0.8])
     made_up_runs.write(tmp_path / "b", [0.1, 0.5, 0.8], seed=2)

@@ -98,6 +98,19 @@ def test_all_that_a_study_wants_is_made_of_its_files(results_of, tmp_path, capsy
     assert "Mean of the last round" in capsys.readouterr().out
 
 
+def test_titles_name_no_more_rounds_than_there_are(results_of):
+    results = results_of(("a", {}, [0.1, 0.2, 0.3]), ("b", {}, [0.1, 0.2]))
+    columns = {
+        f"test_accuracy_client_p{percent}": lambda number, settings: 0.5
+        for percent in made_up_runs.PERCENTS
+    }
+    title = outputs.tabulate_last(results, last=100).title
+    assert "Mean of the last 2 rounds (all of shorter runs): mean" in title
+    results = results_of(("a", {}, [0.1, 0.2, 0.3]), **columns)
+    title = percentiles.tabulate(results, last=100).title
+    assert "over test clients, the last 2 rounds: mean" in title
+
+
 def test_percentiles_stand_beside_the_papers(results_of):
     columns = {
         f"test_accuracy_client_p{percent}": lambda number, settings, p=percent: (

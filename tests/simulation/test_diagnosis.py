@@ -354,3 +354,22 @@ def test_adaptive_optimizers_are_measured_alike_in_the_native_context():
     assert value(found.as_trained, "drift") > 0.06
     assert found.labels is None
     assert "were not compared" in found.sentences[1]
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "message"),
+    [
+        (
+            0,
+            np.nan,
+            r"train: 1 of 6 clients, such as 'c03', have .* not finite\. Suspect the "
+            "data: client 'c03', example 5, is not finite",
+        ),
+        (1, 99, "client 'c03', example 5: found the label 99, but"),
+    ],
+)
+def test_a_bad_example_is_named_with_its_client(part, value, message):
+    clients = labelled([np.arange(9) % CLASSES] * 6, 1)
+    clients["c03"][part][5] = value
+    with pytest.raises(ValueError, match=f"^{message}"):
+        diagnose_softmax(clients, cohort_size=2)

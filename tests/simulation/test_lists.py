@@ -34,6 +34,36 @@ def test_lists_of_strings_are_arrays():
     assert x.tolist() == ["a", "bc", "d"]
 
 
+_LARGE = 2**53 + 1
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [0.5, _LARGE, 2],
+        [[0.5, 1], [_LARGE, 2], [3, 4]],
+        [np.float32(0.5), np.int64(_LARGE), 2],
+        # NumPy makes floats of what is too large for int64 beside what is not.
+        [1, 2**63 + 1, 2],
+        [0, 2**64, 1],
+        [0.5, 10**400, 1],
+    ],
+)
+def test_an_integer_that_an_array_would_round_is_refused_with_its_row(rows):
+    with pytest.raises(
+        ValueError, match=r"'u'.* row 1 has the integer \d+.* too large"
+    ):
+        _examples((rows, _Y))
+
+
+@pytest.mark.parametrize(
+    "rows", [[_LARGE, 1, 2], [2**63 + 1, 2**63, 2**63], [0.5, 2**60, float(2**70)]]
+)
+def test_large_numbers_that_an_array_keeps_are_taken(rows):
+    x, _ = _examples((rows, _Y))
+    assert x.tolist() == rows
+
+
 @pytest.mark.parametrize("of", [np.asarray, tf.constant, pd.Series])
 def test_a_list_with_an_array_for_each_example_is_an_array(of):
     x, _ = _examples(([of([1.0, 2.0, 3.0, 4.0])] * 3, _Y))

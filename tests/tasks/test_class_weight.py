@@ -114,6 +114,32 @@ def test_numbers_of_classes_are_their_names_and_others_weigh_one(tmp_path):
     assert task.options["class_weight"] == {0: 0.5, 2: 4}
 
 
+@pytest.mark.parametrize("name", [1, 1.0, True, np.int64(1), np.float32(1), "1", "1.0"])
+@pytest.mark.parametrize("dtype", [int, float, bool, "Int64", "Float64"])
+def test_a_class_that_is_a_number_is_named_by_any_that_equals_it(name, dtype):
+    frame = _FRAME.assign(l=pd.Series([0, 1] * 4).astype(dtype))
+    weights = {"client_id": "o", "label": "l", "class_weight": {name: 5.0}}
+    task = tasks.from_frame(frame, test=frame, **weights)
+    assert task.options["class_weight"] == {1: 5.0}
+
+
+def test_classes_that_are_floats_weigh_as_in_keras():
+    frame = _FRAME.assign(l=[0.0, 1.0, 1.0, 1.0] * 2)
+    weights = {"client_id": "o", "label": "l", "class_weight": {1: 5.0}}
+    task = tasks.from_frame(frame, test=frame, **weights)
+    # As in `fit` with these weights and labels: the mean of 1, 5, 5 and 5.
+    expected = 4 * np.log(2)
+    np.testing.assert_allclose(_loss(task, training=True)[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", [1, np.int64(1), "1"])
+def test_a_class_that_is_a_text_is_named_by_what_is_written_so(name):
+    frame = _FRAME.assign(l=["0", "1"] * 4)
+    weights = {"client_id": "o", "label": "l", "class_weight": {name: 5.0}}
+    task = tasks.from_frame(frame, test=frame, **weights)
+    assert task.options["class_weight"] == {"1": 5.0}
+
+
 def test_a_model_of_keras_3_is_weighted_too():
     keras = pytest.importorskip("keras", minversion="3.0")
 
@@ -130,6 +156,12 @@ def test_a_model_of_keras_3_is_weighted_too():
     ("class_weight", "options", "message"),
     [
         ({"sick": 1.0}, {}, "names 'sick', but the classes are 'ill', 'well'"),
+        ({1: 1.0}, {}, "names 1, but the classes are 'ill', 'well'"),
+        (
+            {2: 1.0, "2.0": 3.0},
+            {"target": "class"},
+            "the class 2.0 twice, 2 and '2.0'",
+        ),
         ({"ill": -1.0}, {}, r"class_weight\['ill'\] must be .* -1.0"),
         ({"ill": np.nan}, {}, r"class_weight\['ill'\] must be .* nan"),
         ({}, {}, "class_weight is empty"),
@@ -137,7 +169,7 @@ def test_a_model_of_keras_3_is_weighted_too():
     ],
 )
 def test_weights_of_what_is_no_class_are_refused(class_weight, options, message):
-    frame = _FRAME.assign(l=_FRAME["l"] if not options else 1.5)
+    frame = _FRAME.assign(l=_FRAME["l"] if not options else 2.0)
     arguments = {"client_id": "o", "label": "l", "test": _FRAME, **options}
     if options:
         arguments.update(features=["g"], test=None)

@@ -126,6 +126,11 @@ def _with(**changes):
             r"has the fields \['x'\], but the first client",
         ),
         (_with(label=[None, 1]), TypeError, "field 'label' is an array of object"),
+        (
+            _with(x=[[0.5, 1, 2], [2**53 + 1, 1, 2]]),
+            ValueError,
+            "field 'x': row 1 has the integer 9007199254740993, too large",
+        ),
         (_with(label=3), ValueError, "field 'label' is not an array"),
         (_with(label=[b"\xe9", b""]), ValueError, "field 'label', example 0: the text"),
     ],

@@ -155,6 +155,83 @@ def test_labels_of_another_kind_are_refused(labels, options, message):
         _load(_frame(labels), None, "frame", **options)
 
 
+_LARGE = 2**24 + 1
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array([0, _LARGE, 0, 0, 0, 0], np.uint32),
+        np.array([0, -_LARGE, 0, 0, 0, 0]),
+        pd.array([0, _LARGE, 0, 0, 0, 0], "Int64"),
+        pd.Series([0.5, _LARGE, 0, 0, 0, 0], dtype=object),
+        pd.Series([0, 2**53 + 1, 0, 0, 0, 0], dtype=object),
+    ],
+)
+def test_an_integer_to_predict_is_not_rounded(labels):
+    with pytest.raises(
+        tasks.DataError, match=r"'a', field 'price', example 1: found the label -?\d+,"
+    ) as caught:
+        _load(_frame(labels), None, "frame", target="number")
+    assert "another integer in float32" in str(caught.value)
+
+
+def test_integers_and_floats_that_float32_keeps_are_predicted():
+    integers = [0, 2**24, 2**24 + 2, -(2**24), 2**53, 7]
+    for labels in (integers, [float(each) for each in integers]):
+        task = _load(_frame(labels), None, "frame", target="number")
+        found = [task.train.examples(each)[1] for each in ("a", "b")]
+        assert np.concatenate(found).tolist() == integers
+    # Of a float digits are lost.
+    labels = [float(_LARGE), 0.5, 0.0, 0.0, 0.0, 0.0]
+    task = _load(_frame(labels), None, "frame")
+    assert task.train.examples("a")[1].tolist() == [2**24, 0.5, 0]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, object])
+def test_floats_that_round_integers_are_no_classes(dtype):
+    large = 2.0**24 if dtype is np.float32 else 2.0**53
+    labels = pd.Series([0.0, large, large + 2, 1.0, 0.0, 1.0]).astype(dtype)
+    with pytest.raises(
+        tasks.DataError, match=r"found the label (9007|1677)\d+\.0, to which .*round"
+    ):
+        _load(_frame(labels), None, "frame")
+    exact = labels.where(labels < large, large - 1)
+    task = _load(_frame(exact), None, "frame")
+    assert task.options["classes"] == (0.0, 1.0, large - 1)
+
+
+_DAYS = pd.date_range("2020", periods=6)
+_TIMES = {
+    "dates": (list(_DAYS.date), "dates into numbers"),
+    "a date": ([*"xyxyx", _DAYS[0].date()], r"get_dummies|dates into numbers"),
+    "times": (list(_DAYS.time), "dates into numbers"),
+    "objects": (pd.Series(list(_DAYS), dtype=object), "dates into numbers"),
+    "zone": (_DAYS.tz_localize("UTC"), "dates into numbers"),
+    "periods": (_DAYS.to_period("D"), "dates into numbers"),
+    "categories": (pd.Categorical(_DAYS.date), "dates into numbers"),
+    "arrow": (pd.Series(_DAYS.date, dtype="date32[pyarrow]"), "dates into numbers"),
+    "durations": (list((_DAYS - _DAYS[0]).to_pytimedelta()), "total_seconds"),
+}
+
+
+@pytest.mark.parametrize("name", list(_TIMES))
+def test_dates_are_neither_labels_nor_features(name):
+    values, remedy = _TIMES[name]
+    with pytest.raises(
+        tasks.DataError, match=r"'price': found .*neither a class nor.* or into text"
+    ):
+        _load(_frame(pd.Series(values)), None, "frame")
+    with pytest.raises(tasks.DataError, match=f"'size'.* expected numbers.*{remedy}"):
+        _load(_frame().assign(size=pd.Series(values)), None, "frame")
+
+
+def test_dates_of_a_parquet_table_are_no_labels(tmp_path):
+    _frame(list(_DAYS.date)).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(tasks.DataError, match=r"a\.parquet.*found .*datetime\.date"):
+        tasks.from_folder(tmp_path, label="price", features=["size"])
+
+
 def test_a_target_and_classes_have_to_agree():
     with pytest.raises(ValueError, match="num_classes is 3, but target='number' has"):
         _load(_frame(), None, "frame", target="number", num_classes=3)

@@ -1,4 +1,4 @@
-"""What a user's tables call their columns and clients, and what that must not hide."""
+"""What a user's tables call their columns and hold, and what that must not hide."""
 
 import numpy as np
 import pandas as pd
@@ -132,46 +132,6 @@ def test_a_folder_with_tests_alone_is_refused(tmp_path):
         tasks.from_folder(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("other", "dtype"),
-    [("1", object), (1.0, object), (True, object), ("1", "category")],
-)
-def test_clients_are_not_merged_when_their_ids_read_alike(other, dtype):
-    owner = pd.Series([1, other, "b"], dtype=object).astype(dtype)
-
-    with pytest.raises(
-        tasks.DataError, match=r"frame, column 'owner': .*astype\(str\)"
-    ):
-        _from_frame(_frame(owner=owner))
-
-    task = _from_frame(_frame(owner=[str(1), str(other), "b"]), test=_frame())
-    assert sum(map(task.train.num_examples, task.train.client_ids)) == 3
-
-
-@pytest.mark.parametrize(
-    "ids", [("a b", "a  b"), tuple("x" * 120 + each + "x" * 120 for each in "12")]
-)
-def test_labels_of_clients_that_messages_show_alike_all_count(ids):
-    frame = pd.DataFrame(
-        {
-            "owner": [ids[0]] * 4 + [ids[1]] * 4,
-            "age": np.arange(8.0),
-            "ill": ["u", "v"] * 2 + ["w", "w", "u", "w"],
-        }
-    )
-    assert _from_frame(frame).options["classes"] == ("u", "v", "w")
-    # Numbers with fractions at the first client alone make all of them numbers.
-    frame["ill"] = [0.5, 1.0] * 2 + [1.0, 2.0] * 2
-    assert _from_frame(frame).options["target"] == "number"
-
-
-def test_ids_of_one_kind_become_texts():
-    task = _from_frame(_frame(owner=[10, 10, 9]), test=_frame(owner=["10", "10", "9"]))
-
-    assert task.train.client_ids == ("9", "10")
-    assert set(task.test.client_ids) == {"9", "10"}
-
-
 @pytest.mark.parametrize("kind", ["frame", "csv", "npz"])
 def test_a_huge_label_takes_no_memory_and_is_named(tmp_path, kind):
     huge = 400_000_000
@@ -300,15 +260,6 @@ def test_a_hundred_thousand_columns_are_not_compared_in_pairs():
         user_tables.check_table("frame", pd.concat([wide, wide[["gene 7"]]], axis=1))
 
 
-@pytest.mark.parametrize("ids", [("007", "7"), ("1.1", "1.10"), ("1e2", "100")])
-def test_ids_of_a_table_are_the_texts_that_are_written(tmp_path, ids):
-    rows = "".join(f"{client},{k},{k % 2}\n" for client in ids for k in range(4))
-    (tmp_path / "all.csv").write_text(f"owner,x,ill\n{rows}")
-    options = {"client_column": "owner", "label": "ill"}
-    task = tasks.load("own_data", data=str(tmp_path / "all.csv"), **options)
-    assert task.train.client_ids == tuple(sorted(ids))
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -333,13 +284,6 @@ def test_what_is_not_there_is_told_with_its_flag(tmp_path, options, message):
     given["data"] = str(tmp_path / given["data"])
     with pytest.raises((OSError, ValueError), match=message):
         tasks.load("own_data", **given)
-
-
-def test_a_row_without_a_client_is_refused(tmp_path):
-    (tmp_path / "all.csv").write_text("owner,x,ill\na,1,0\n,2,1\n")
-    options = {"client_column": "owner", "label": "ill"}
-    with pytest.raises(tasks.DataError, match="no client in column 'owner' of row 1"):
-        tasks.load("own_data", data=str(tmp_path / "all.csv"), **options)
 
 
 @pytest.mark.parametrize("other", ["", "test/"])
@@ -369,6 +313,45 @@ def test_labels_of_one_file_that_are_one_number_and_two_texts_are_refused(tmp_pa
         tasks.DataError, match=r"field 'code': '1\.1' and '1\.10' may be one label"
     ):
         tasks.from_folder(tmp_path, label="code")
+
+
+_LARGE = 2**53 + 1
+
+
+@pytest.mark.parametrize("data", ["folder", "table"])
+@pytest.mark.parametrize(
+    ("rows", "field"),
+    [
+        (f"1,0.5\n2,{_LARGE}\n", "load"),
+        (f"1,7.0\n2, {_LARGE}\n", "load"),
+        (f"0.5,1\n-{_LARGE},0\n", "x"),
+        (f"1,1\n{2**64 + 1},0\n", "x"),
+        (f"-1,1\n{2**63 + 1},0\n", "x"),
+    ],
+)
+def test_an_integer_that_a_column_would_round_is_refused_with_its_row(
+    tmp_path, data, rows, field
+):
+    lines = f"x,load\n{rows}".splitlines()
+    _write(tmp_path, ann="\n".join(lines))
+    _write(tmp_path / "table", all="\n".join(f"ann,{line}" for line in lines))
+    own = {"client_column": "ann", "label": "load"}
+    load = {
+        "folder": lambda: tasks.from_folder(tmp_path, label="load"),
+        "table": lambda: tasks.load(
+            "own_data", data=str(tmp_path / "table/all.csv"), **own
+        ),
+    }[data]
+    with pytest.raises(
+        tasks.DataError, match=rf"\.csv.*, field '{field}', row 1: .*found .*\d{{16,}}"
+    ):
+        load()
+
+
+def test_a_column_that_is_not_used_may_have_codes(tmp_path):
+    _write(tmp_path, ann=f"x,code,load\n1,{_LARGE},0\n2,0.5,1\n")
+    task = tasks.from_folder(tmp_path, label="load", features=["x"])
+    assert task.options["classes"] == (0, 1)
 
 
 @pytest.mark.parametrize("data", ["folder", "table"])

@@ -168,6 +168,26 @@ def test_a_bad_file_is_named(tmp_path, text, message):
     assert len(str(caught.value)) < 1200
 
 
+@pytest.mark.parametrize("options", [{}, {"target": "number"}])
+@pytest.mark.parametrize(
+    ("x", "y", "field"),
+    [
+        ([[0.5], [2**53 + 1]], [0, 1], "x"),
+        ([[1], [2**63 + 1]], [0, 1], "x"),
+        ([[1], [2**64]], [0, 1], "x"),
+        ([[1], [2]], [0.5, 2**53 + 1], "y"),
+        ([[1], [2]], [-1, 2**63 + 1], "y"),
+        ([[1], [2]], [0, 2**64], "y"),
+    ],
+)
+def test_an_integer_that_would_be_rounded_is_refused_with_its_row(
+    tmp_path, x, y, field, options
+):
+    path = _write(tmp_path / "a.json", {"f01": {"x": x, "y": y}})
+    with pytest.raises(tasks.DataError, match=f"'{field}': row 1 has the integer"):
+        tasks.from_json(path, **options)
+
+
 def test_parts_of_different_shapes_are_refused(tmp_path):
     _write(tmp_path / "train" / "a.json", _USERS)
     longer = {"x": [[1.0, 2.0, 3.0]], "y": [0]}

@@ -70,9 +70,9 @@ def build_variable_model(
       TypeError: If the function returns something else, gives TFF's
         `from_keras_model` a model, a loss or a metric of Keras 3, or the model casts
         strings of its batches to numbers; the message says what to do.
-      ValueError: If clients cannot train a model of Keras 3, see `from_keras3`, the
-        model or its loss cannot take its batches, or the function fails in graphs
-        alone: it uses what was made outside of it.
+      ValueError: If clients cannot train a model of Keras 3, see `from_keras3`, a
+        weight's shape is not known, the model or its loss cannot take its batches, or
+        the function fails in graphs alone: it uses what was made outside of it.
     """
     try:
         model = model_fn()
@@ -91,6 +91,7 @@ def build_variable_model(
         ) from error
     if isinstance(model, tff.learning.models.VariableModel):
         check_training(model)
+        _check_shapes(model)
         model = as_in_fit(model)
         check_batches(model)
         return model
@@ -98,6 +99,19 @@ def build_variable_model(
         "model_fn must return a tff.learning.models.VariableModel, found "
         f"{checks.shown(model)}. {_REMEDY}"
     )
+
+
+def _check_shapes(model: tff.learning.models.VariableModel) -> None:
+    """Raises if a weight may have several shapes: those of a state have one."""
+    for variable in (*model.trainable_variables, *model.non_trainable_variables):
+        shape = getattr(variable, "shape", None)
+        if isinstance(shape, tf.TensorShape) and not shape.is_fully_defined():
+            raise ValueError(
+                f"model_fn builds a model whose weight {checks.shown(variable.name)} "
+                f"has the shape {shape}, which is not known in full. Give it one; "
+                'layers with output_mode="tf_idf", such as TextVectorization, have '
+                "such a weight: apply them to the data, outside of the model."
+            )
 
 
 def _explain(error: Exception) -> None:

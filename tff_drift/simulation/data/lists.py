@@ -5,6 +5,7 @@ JSON knows no arrays but nested lists, and Keras writes several inputs as a list
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,8 @@ import tree
 
 from tff_drift import checks
 
+# Beyond, float64 lacks some integers.
+_EXACT = 2**53
 _SCALARS = (int, float, complex, str, bytes, np.generic, type(None))
 
 
@@ -72,18 +75,36 @@ def array_of(values: list[Any]) -> np.ndarray:
       values: The list.
 
     Raises:
-      ValueError: If rows differ in length, or strings are among numbers.
+      ValueError: If rows differ in length, strings are among numbers, or NumPy has no
+        integers as large, or would round them to floats.
     """
     try:
         array = np.asarray(values)
     except ValueError as error:
         raise ragged(_odd_row(values) or error) from error
+    _check_integers(values, array)
     if array.dtype.kind in "SU" and not all(map(_is_text, _scalars(values))):
         raise ValueError(
             "a list has both strings and numbers, such as "
             f"{checks.shown(values)}. Give all of one kind."
         )
     return array
+
+
+def _check_integers(values: list[Any], array: np.ndarray) -> None:
+    """Raises if an integer of a list is another number, or none, in its array."""
+    is_object = array.dtype == object
+    is_rounded = array.dtype.kind == "f" and (np.abs(array) >= _EXACT).any()
+    for row, of_row in enumerate(values if is_object or is_rounded else ()):
+        for value in _scalars([of_row]):
+            if not isinstance(value, numbers.Integral) or abs(int(value)) <= _EXACT:
+                continue
+            if is_object or int(value) != float(value):
+                raise ValueError(
+                    f"row {row} has the integer {checks.shown(value)}, too large to be "
+                    "kept as it is beside the other numbers. Write a code as a string, "
+                    "a quantity as a float."
+                )
 
 
 def _odd_row(values: list[Any]) -> str:

@@ -135,7 +135,7 @@ def diagnose(
         return sum(weighted, np.zeros_like(rows[0]))
 
     def gradients(model: Any) -> tuple[list[np.ndarray], np.ndarray]:
-        of_halves = take_gradients(model, halves, halves.client_ids)
+        of_halves = take_gradients(model, halves, halves.client_ids, whole=train)
         halves_of = of_halves[: len(ids)], of_halves[len(ids) :]
         shares = ((sizes + 1) // 2 / sizes).tolist()
         whole = [

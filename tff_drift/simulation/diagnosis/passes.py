@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tff_drift import autograph, checks, client_works, compat, tensors
 from tff_drift.simulation.cohorts import Cohort, run_round
-from tff_drift.simulation.data import label_errors
+from tff_drift.simulation.data import label_errors, not_finite
 from tff_drift.simulation.data.batching import generator
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.examples import Examples, take
@@ -84,6 +84,7 @@ class Pass:
         ids: Sequence[str],
         number: int = 0,
         corrections: Sequence[np.ndarray] = (),
+        whole: ClientDatasets | None = None,
     ) -> list[np.ndarray]:
         """Returns the update of each client, a vector.
 
@@ -93,6 +94,7 @@ class Pass:
           ids: The clients.
           number: The round, from 0; it changes the order of the examples.
           corrections: What to add to each client's gradients; by default nothing.
+          whole: The clients' data if `train` has halves of it, for errors to name.
 
         Raises:
           ValueError: If an update is not finite, or labels are out of range.
@@ -104,14 +106,22 @@ class Pass:
             return self._next(weights, list(map(_client_data, data, given)))
 
         process: Any = types.SimpleNamespace(next=next_fn)
-        with label_errors.naming_bad_labels(train, ids):
+        names = list(ids)
+        if whole is None:
+            whole = train
+        else:  # As `halved` calls them.
+            names = [part.partition(" ")[2] for part in ids]
+        with label_errors.naming_bad_labels(whole, list(dict.fromkeys(names))):
             found = run_round(process, weights, Cohort(number, ids, train))
-        broken = [name for name, (_, bad) in zip(ids, found, strict=True) if bad]
-        if broken:
+        pairs = zip(names, found, strict=True)
+        if broken := list(dict.fromkeys(name for name, (_, bad) in pairs if bad)):
+            remedy = "Take a smaller client_optimizer_fn, or correct their examples"
+            if suspects := not_finite.suspects(whole, broken):
+                remedy = f"Suspect the data: {suspects}"
             raise ValueError(
-                f"train: {len(broken)} of {len(ids)} clients, such as "
-                f"{checks.shown(broken[0])}, have updates that are not finite. Take a "
-                "smaller client_optimizer_fn, or correct their examples."
+                f"train: {len(broken)} of {len(set(names))} clients, such as "
+                f"{checks.shown(broken[0])}, have updates that are not finite. "
+                f"{remedy}."
             )
         return [np.asarray(update, np.float32) for update, _ in found]
 

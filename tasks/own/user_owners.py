@@ -1,0 +1,123 @@
+"""Clients as the tables of a task name them, and what may be one of them or two."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tasks.sources import example_checks
+from tff_drift import checks
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# A client as it is written, and the table in which it stands.
+_Place = tuple[Any, str]
+
+
+class Owners:
+    """The clients that all tables of a task name."""
+
+    def __init__(self) -> None:
+        """Begins with no table."""
+        # By what is no string, by strings without spaces around them, and by the
+        # numbers that strings read as.
+        self._values: dict[Any, _Place] = {}
+        self._texts: dict[str, _Place] = {}
+        self._numbers: dict[float, _Place] = {}
+
+    def add(self, owners: pd.Series, where: str) -> None:
+        """Adds the clients of a table.
+
+        Args:
+          owners: The column that says whose example a row is.
+          where: The table, for messages.
+
+        Raises:
+          DataError: If a value is missing, is a float that may have been rounded, or
+            may be the client of another value, here or in a table before: like 1 and
+            1.0, 1 and "1.0", or "a" and " a"; or, in one table, 1 and "1".
+        """
+        if owners.isna().any():
+            raise example_checks.DataError(
+                f"{where} has no client in column {checks.shown(owners.name)} of row "
+                f"{checks.shown(owners.index[owners.isna()][0])}. Fill it in or leave "
+                "the row out."
+            )
+        by_text: dict[str, Any] = {}
+        for value in _distinct(owners, where):
+            _check_not_rounded(value, owners.name, where)
+            known = by_text.setdefault(str(value), value)
+            if known != value:
+                raise _may_be_one((known, where), (value, where), owners.name)
+            for place in self._like(value, where):
+                if str(place[0]) != str(value):
+                    raise _may_be_one(place, (value, where), owners.name)
+
+    def _like(self, value: Any, where: str) -> list[_Place]:
+        """Returns the places of a value and of those that may be the same client."""
+        here = (value, where)
+        if not isinstance(value, str):
+            found = [self._values.setdefault(value, here), self._numbers.get(value)]
+            return [place for place in found if place is not None]
+        places = [self._texts.setdefault(value.strip(), here)]
+        number = _number(value)
+        if number is not None:
+            self._numbers.setdefault(number, here)
+            if number in self._values:
+                places.append(self._values[number])
+        return places
+
+
+def _distinct(owners: pd.Series, where: str) -> list[Any]:
+    """Returns the different values of a column; equal ones of two types are two."""
+    # Values of one type, as NumPy's arrays hold them, differ by their texts.
+    if owners.dtype != object:
+        return list(owners.unique())
+    found: dict[tuple[type, Any], None] = {}
+    for value in owners:
+        try:
+            found[type(value), value] = None
+        except TypeError:
+            raise example_checks.DataError(
+                f"{where} has the client {checks.shown(value)} in column "
+                f"{checks.shown(owners.name)}. Give clients strings or numbers."
+            ) from None
+    return [value for _, value in found]
+
+
+def _number(text: str) -> float | None:
+    """Returns the number that a text reads as, an integer without rounding."""
+    for parse in (int, float):
+        try:
+            return parse(text)
+        except ValueError:
+            continue
+    return None
+
+
+def _check_not_rounded(value: Any, column: Any, where: str) -> None:
+    """Raises if a client is a float of which several integers may have become one."""
+    if not isinstance(value, (float, np.floating)):
+        return
+    if abs(value) >= 2 ** (np.finfo(type(value)).nmant + 1):
+        raise example_checks.DataError(
+            f"{where}, column {checks.shown(column)}: the client {value!r} is a float, "
+            "to which integers so large are rounded, two perhaps to one. Read ids as "
+            f"strings, such as by pandas.read_csv(..., dtype={{{column!r}: str}})."
+        )
+
+
+def _may_be_one(known: _Place, here: _Place, column: Any) -> example_checks.DataError:
+    """Returns the error for two values that may be one client or two."""
+    (first, first_where), (value, where) = known, here
+    elsewhere = "" if first_where == where else f" of {first_where}"
+    how = "astype(int).astype(str)" if elsewhere else "astype(str)"
+    if any(str(each) != str(each).strip() for each in (first, value)):
+        how = "str.strip()"
+    return example_checks.DataError(
+        f"{where}, column {checks.shown(column)}: {checks.shown(first)}{elsewhere} and "
+        f"{checks.shown(value)} may be one client or two. Write all ids as strings, "
+        f"alike, such as by pandas' .{how}."
+    )
