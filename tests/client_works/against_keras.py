@@ -6,6 +6,8 @@ import tensorflow_federated as tff
 
 from tff_drift import algorithms, execution
 
+RATE = 0.5
+
 
 def local():
     """The local context, to be installed by `with`."""
@@ -27,7 +29,16 @@ def round_of(process, begin, *data):
     return process.get_model_weights(output.state).trainable, output.metrics
 
 
-def step(model_fn, begin, batch, rate=0.5):
+def step_of_keras(keras_model, loss, batch, **options):
+    """Returns the weights before and after a step of Keras, and the loss."""
+    begin = keras_model.get_weights()
+    sgd = tf.keras.optimizers.legacy.SGD(RATE)
+    keras_model.compile(sgd, loss, **options)
+    logs = keras_model.train_on_batch(*batch, return_dict=True)
+    return begin, keras_model.get_weights(), logs["loss"]
+
+
+def step(model_fn, begin, batch, rate=RATE):
     """Returns the weights after a step of FedAvg, and what the client reports."""
     process = algorithms.build_fed_avg(model_fn, rate)
     data = tf.data.Dataset.from_tensors(batch)

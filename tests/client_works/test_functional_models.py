@@ -1,4 +1,7 @@
-"""Functional models train as others do: vectorized, and with seeds of their own."""
+"""Functional models train as others do: vectorized, and with seeds of their own.
+
+Those of Keras take its steps, or are refused.
+"""
 
 import collections
 
@@ -8,7 +11,19 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests import models, tiers
-from tff_drift import algorithms, client_works, execution, layers
+from tests.client_works import against_keras
+from tests.client_works.keras2_models import (
+    COLUMN,
+    FEATURES,
+    NEXT,
+    OF_EXAMPLES,
+    STEPS,
+    SquaredErrors,
+    masked,
+    of_dtypes,
+    one_output,
+)
+from tff_drift import algorithms, client_works, execution, layers, simulation
 from tff_drift.models import functional
 
 REDUCE = tff.learning.LoopImplementation.DATASET_REDUCE
@@ -241,3 +256,88 @@ def test_a_keras_model_itself_may_have_weights_that_were_set():
     process = algorithms.build_fed_avg(model, 0.5)
     begin = process.get_model_weights(process.initialize()).trainable
     models.assert_bit_equal(begin, [np.ones((3, 2), "f"), np.zeros(2, "f")])
+
+
+def assert_a_step_is_one_of_keras(build, loss, batch):
+    """Holds a step of a functional model of Keras against Keras' own.
+
+    Args:
+      build: Builds the Keras model.
+      loss: The loss.
+      batch: The batch, in this order inputs and labels.
+
+    Returns:
+      The functional model, its weights before the step, and the loss of Keras.
+    """
+    begin, expected, total = against_keras.step_of_keras(build(), loss, batch)
+    model = tff.learning.models.functional_model_from_keras(
+        build, loss, against_keras.spec_of(batch)
+    )
+    trained, _ = against_keras.step(model, begin, batch)
+    against_keras.assert_alike(trained, expected)
+    return model, begin, total
+
+
+def evaluated(model, begin, batch):
+    """Returns the metrics of a model with some weights on a batch."""
+    test = simulation.ClientDatasets.from_arrays({"a": batch}, batch_size=len(batch[1]))
+    evaluate = simulation.build_evaluation(model, test, accuracy_metric=None)
+    return evaluate(tff.learning.models.ModelWeights(begin, []))
+
+
+@pytest.mark.parametrize("loss", OF_EXAMPLES[:4], ids=lambda loss: type(loss).__name__)
+def test_nor_are_they_in_a_functional_model_of_tff(loss):
+    """Labels without a last dimension are not one example, as in `fit`."""
+    model, begin, total = assert_a_step_is_one_of_keras(one_output, loss, COLUMN)
+    found = evaluated(model, begin, COLUMN)
+    np.testing.assert_allclose(found["loss"], total, rtol=1e-6)
+
+
+def test_so_do_those_of_functional_models_of_tff():
+    """Losses of one's own get the dtype of the outputs.
+
+    The output is tanh of the sum of the features, the loss the mean square.
+    """
+    batch = FEATURES, np.array([[0.1, 0.7], [0.2, -0.4]])
+    model = tff.learning.models.functional_model_from_keras(
+        lambda: of_dtypes("float32"), SquaredErrors(), against_keras.spec_of(batch)
+    )
+    begin = [np.ones((5, 2), np.float32), np.zeros(2, np.float32)]
+    outputs = np.tanh(FEATURES.sum(axis=1, keepdims=True))
+    expected = np.mean((outputs - batch[1]) ** 2)
+    found = evaluated(model, begin, batch)
+    np.testing.assert_allclose(found["loss"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("given", [masked, masked()], ids=["function", "model"])
+def test_a_functional_model_that_loses_a_mask_is_refused(given):
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    batch = (STEPS, NEXT)
+
+    def functional_model():
+        return tff.learning.models.functional_model_from_keras(
+            given, loss, against_keras.spec_of(batch)
+        )
+
+    with pytest.raises(ValueError, match="which TFF does not give to the loss"):
+        algorithms.build_fed_avg(functional_model(), 0.1)
+    test = simulation.ClientDatasets.from_arrays({"a": batch}, batch_size=2)
+    with pytest.raises(ValueError, match=r"Give .* tff_drift\.models\.from_keras2"):
+        simulation.build_evaluation(functional_model(), test, accuracy_metric=None)
+
+
+# Without the optimizer of graphs TensorFlow does not drop what TFF's function of the
+# Keras model has besides.
+@pytest.mark.conformance
+def test_a_functional_model_that_takes_its_mask_into_account_trains():
+    """The state after the last step that is not masked has no mask itself."""
+
+    def build():
+        layers = tf.keras.layers
+        rnn = layers.SimpleRNN(3)
+        return tf.keras.Sequential(
+            [layers.Masking(input_shape=(4, 2)), rnn, layers.Dense(4)]
+        )
+
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    assert_a_step_is_one_of_keras(build, loss, (STEPS, NEXT[:, 0]))

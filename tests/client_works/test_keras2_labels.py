@@ -1,0 +1,140 @@
+"""Labels of a Keras 2 model are those of its outputs, as in `fit`."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests import tiers
+from tests.client_works import against_keras
+from tests.client_works.keras2_models import (
+    COLUMN,
+    FEATURES,
+    OF_EXAMPLES,
+    SquaredErrors,
+    of_dtypes,
+    one_output,
+)
+from tff_drift import algorithms, models
+from tff_drift.models.keras2 import as_in_fit
+
+L = tf.keras.layers
+
+
+def two_outputs():
+    inputs = tf.keras.Input([5])
+    outputs = [L.Dense(3, name="kind")(inputs), L.Dense(1, name="size")(inputs)]
+    return tf.keras.Model(inputs, outputs)
+
+
+@pytest.mark.parametrize("loss", OF_EXAMPLES, ids=lambda loss: type(loss).__name__)
+def test_labels_without_a_last_dimension_are_not_one_example(loss):
+    """As in `fit`: labels `[n]` of outputs `[n, 1]` are a number for each example."""
+    x, y = COLUMN
+
+    def two():
+        inputs = tf.keras.Input([1])
+        outputs = [one_output()(inputs), one_output()(2 * inputs)]
+        return tf.keras.Model(inputs, outputs)
+
+    for build, losses, labels in ((one_output, loss, y), (two, [loss] * 2, (y, y))):
+        keras_model = build()
+        keras_model.compile("sgd", losses)
+        given = list(labels) if build is two else labels
+        expected = keras_model.evaluate(x, given, verbose=0, return_dict=True)["loss"]
+        spec = against_keras.spec_of((x, labels))
+        model = as_in_fit(tff.learning.models.from_keras_model(build(), losses, spec))
+        found = model.forward_pass((x, labels)).loss
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "keys", tiers.first([1], [(("kind", "size"),), (("size", "kind"),), None])
+)
+def test_labels_by_name_and_a_list_of_losses(keys):
+    labels = {"kind": np.array([2, 0]), "size": np.array([[1.0], [3.0]], np.float32)}
+    losses = [
+        tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        tf.keras.losses.MeanSquaredError(),
+    ]
+    in_order = (FEATURES, list(labels.values()))
+    begin, expected, _ = against_keras.step_of_keras(
+        two_outputs(), losses, in_order, loss_weights=[1.0, 0.25]
+    )
+    given = tuple(labels.values()) if keys is None else {k: labels[k] for k in keys}
+
+    def model_fn():
+        return tff.learning.models.from_keras_model(
+            two_outputs(),
+            losses,
+            against_keras.spec_of((FEATURES, given)),
+            loss_weights=[1.0, 0.25],
+        )
+
+    with against_keras.local():
+        trained, _ = against_keras.step(model_fn, begin, (FEATURES, given))
+    against_keras.assert_alike(trained, expected)
+
+
+class Deviations(tf.keras.metrics.Mean):
+    """A metric of one's own, which casts nothing."""
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        values = tf.reduce_mean(tf.abs(y_true - y_pred), axis=-1)
+        if sample_weight is not None:
+            values *= tf.reshape(sample_weight, [-1])
+        return super().update_state(values)
+
+
+@pytest.mark.parametrize("are_weighted", [False, True])
+@pytest.mark.parametrize(
+    "outputs",
+    tiers.first(
+        ["float32", "float16 float32"],
+        ["float32", "float16", "float16 float32", "float64 float64"],
+    ),
+)
+def test_losses_and_metrics_of_ones_own_get_the_dtype_of_the_outputs(
+    outputs, are_weighted
+):
+    """As in `fit`, of labels and of weights, and losses of several dtypes are added."""
+    dtypes = outputs.split()
+    labels = np.array([[0.1, 0.7], [0.2, -0.4]])
+    weights = [np.array([2, 1])] if are_weighted else []
+    losses = [SquaredErrors() for _ in dtypes]
+    metrics = {"metrics": [], "weighted_metrics": []}
+    if len(dtypes) == 1:
+        metrics["weighted_metrics" if are_weighted else "metrics"] = [Deviations("own")]
+    keras_model = of_dtypes(*dtypes)
+    keras_model.compile("sgd", losses, **metrics)
+    expected = keras_model.evaluate(
+        FEATURES, [labels] * len(dtypes), 2, 0, *weights, return_dict=True
+    )
+
+    y = labels if len(dtypes) == 1 else (labels,) * len(dtypes)
+    batch = (FEATURES, y, *weights)
+    model = models.from_keras2(
+        of_dtypes(*dtypes),
+        losses[0] if len(dtypes) == 1 else losses,
+        against_keras.spec_of(batch),
+        metrics=[Deviations("own") for _ in metrics["metrics"]],
+        weighted_metrics=[Deviations("own") for _ in metrics["weighted_metrics"]],
+    )
+    found = model.forward_pass(batch).loss
+    np.testing.assert_allclose(found, expected["loss"], rtol=2e-3)
+    if len(dtypes) == 1:
+        (own,) = (each for each in model._model.get_metrics() if each.name == "own")
+        np.testing.assert_allclose(own.result(), expected["own"], rtol=2e-3)
+
+
+def test_labels_that_are_not_those_of_the_outputs_are_refused():
+    def model_fn():
+        given = {"kind": np.array([2, 0]), "weight": np.array([[1.0], [3.0]])}
+        return tff.learning.models.from_keras_model(
+            two_outputs(),
+            [tf.keras.losses.MeanSquaredError()] * 2,
+            against_keras.spec_of((FEATURES, given)),
+        )
+
+    with pytest.raises(ValueError, match="an entry for each output of the model, whi"):
+        algorithms.build_fed_avg(model_fn, 0.1)
