@@ -9,7 +9,6 @@ byte is written.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import pathlib
@@ -26,6 +25,7 @@ from tff_drift.client_states import (
     InMemoryClientStates,
 )
 from tff_drift.simulation.records import checkpoint, configuration, run_folder
+from tff_drift.simulation.records.folder_lock import FolderLock
 from tff_drift.simulation.records.metrics import MetricsRecord
 from tff_drift.simulation.records.metrics_file import (
     MetricsFile,
@@ -154,8 +154,9 @@ class RunDirectory:
         now = configuration.flatten(training)
         was = {name: saved[name] for name in now if name in saved}
         with self._closed_on_errors():
-            self._refuse(
-                configuration.differences(was, {name: now[name] for name in was})
+            run_folder.check_same(
+                self.folder,
+                configuration.differences(was, {name: now[name] for name in was}),
             )
 
     @contextlib.contextmanager
@@ -183,12 +184,7 @@ class RunDirectory:
 
     def _check_in_place(self) -> None:
         """Raises if the folder has been moved or replaced since it was opened."""
-        opened = os.fstat(self._descriptor)
-        try:
-            is_there = os.path.samestat(opened, os.stat(self.folder))
-        except FileNotFoundError:
-            is_there = False
-        if not is_there:
+        if not self._lock.is_in_place():
             raise run_folder.refusal(
                 self.folder,
                 "has been moved or removed while the run wrote into it. The run is "
@@ -207,7 +203,8 @@ class RunDirectory:
     def _open(self) -> None:
         files.make_folder(self.folder)
         run_folder.own_folder(self.folder, TENSORBOARD_FOLDER)
-        self._lock()
+        self._lock = FolderLock(self.folder)
+        self._closing.callback(self._lock.close)
         run_folder.check_configuration_file(self.folder)
         try:
             self._checkpoint = checkpoint.load_checkpoint(self._path(CHECKPOINT_FILE))
@@ -216,21 +213,6 @@ class RunDirectory:
             # Of a run that was killed before its first checkpoint.
             self._path(FROZEN_FILE).unlink(missing_ok=True)
             run_folder.check_writable(self.folder)
-
-    def _lock(self) -> None:
-        self._descriptor = os.open(self.folder, os.O_RDONLY)
-        self._closing.callback(os.close, self._descriptor)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise run_folder.refusal(
-                self.folder,
-                "is in use by another program that trains into it. Wait for its end, "
-                "or choose another output_dir.",
-            ) from error
-        except OSError:
-            # A file system without locks: the user has to take care.
-            return
 
     def _check_same_run(
         self, saved: checkpoint.Checkpoint, sections: Sequence[str]
@@ -241,25 +223,7 @@ class RunDirectory:
             if section == _TRAINING:
                 now = configuration.as_then(now, was)
             phrases += configuration.differences(was, now)
-        self._refuse(phrases)
-
-    def _refuse(self, phrases: Sequence[str]) -> None:
-        """Raises if there are phrases, of what differs from the run in the folder."""
-        if not phrases:
-            return
-        if configuration.are_of_data(phrases):
-            found = ", ".join(dict.fromkeys(configuration.without_hashes(phrases)))
-            raise run_folder.refusal(
-                self.folder,
-                f"holds a run whose data has changed since ({checks.shortened(found)})."
-                " Put the data back, or choose another output_dir.",
-            )
-        found = checks.shortened("; ".join(dict.fromkeys(phrases)))
-        raise run_folder.refusal(
-            self.folder,
-            f"holds a run with another configuration: {found}. Ask for the same "
-            "run, or choose another output_dir.",
-        )
+        run_folder.check_same(self.folder, phrases)
 
     def _check_rows(self, saved: checkpoint.Checkpoint) -> None:
         """Raises unless the rows are those that the checkpoint was written with."""

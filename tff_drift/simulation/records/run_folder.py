@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import pathlib
+from collections.abc import Sequence
 
 from tff_drift import checks, files
+from tff_drift.simulation.records import configuration
 from tff_drift.simulation.records.metrics import ROUND
 from tff_drift.simulation.records.metrics_file import read_rows
 from tff_drift.simulation.records.output_dir import (
@@ -44,6 +46,33 @@ def refusal(folder: pathlib.Path, why: str) -> OutputDirError:
       why: What is wrong and what to do, the end of the message.
     """
     return OutputDirError(f"output_dir {checks.shown(str(folder))} {why}")
+
+
+def check_same(folder: pathlib.Path, phrases: Sequence[str]) -> None:
+    """Raises if what a folder is to hold differs from the run that it holds.
+
+    Args:
+      folder: The folder.
+      phrases: What differs, as `configuration.differences` says it.
+
+    Raises:
+      OutputDirError: If there are phrases.
+    """
+    if not phrases:
+        return
+    if configuration.are_of_data(phrases):
+        found = ", ".join(dict.fromkeys(configuration.without_hashes(phrases)))
+        raise refusal(
+            folder,
+            f"holds a run whose data has changed since ({checks.shortened(found)})."
+            " Put the data back, or choose another output_dir.",
+        )
+    found = checks.shortened("; ".join(dict.fromkeys(phrases)))
+    raise refusal(
+        folder,
+        f"holds a run with another configuration: {found}. Ask for the same "
+        "run, or choose another output_dir.",
+    )
 
 
 def own_folder(run: pathlib.Path, name: str) -> pathlib.Path:
