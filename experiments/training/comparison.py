@@ -14,7 +14,8 @@ from experiments.flags.settings import RunSettings
 from experiments.reports import comparison, texts
 from experiments.reports.results import Result
 from experiments.training import pool
-from experiments.training.runs import Runs, read_finished
+from experiments.training.run_folders import read_finished
+from experiments.training.runs import Runs
 from tff_drift import files
 from tff_drift.simulation.records import run_directory
 
