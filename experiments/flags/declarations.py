@@ -1,9 +1,9 @@
 """The flags of the command line: their names, value types, defaults and help.
 
-Three sources: the rows of `flags.table`; the options of the methods; the options of
-the tasks. A task's options `epochs` and `batch_size` are the common flags
-`--client_epochs` and `--batch_size`. Any other has the flag of its own name, or, where
-that is taken, `--task_<name>`.
+Three sources: the rows of `flags.table` and `flags.own_flags`; the options of the
+methods; the options of the tasks. A task's options `epochs` and `batch_size` are the
+common flags `--client_epochs` and `--batch_size`. Any other has the flag of its own
+name, or, where that is taken, `--task_<name>`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tasks
-from experiments.flags import table
+from experiments.flags import own_flags, table
 from experiments.flags.flag import (
     ALGORITHM,
     OPTION_GROUPS,
@@ -52,7 +52,7 @@ def _flags(
             name = f"{of}_{name}" if name in flags else name
             flags[name] = _option_flag(name, of, options)
     of_runs = {name: flag for name, flag in flags.items() if command in flag.commands}
-    return {**of_runs, **_by_name(table.OWN.get(command, {}))}
+    return {**of_runs, **_by_name(own_flags.OWN.get(command, {}))}
 
 
 def _by_name(groups: Mapping[str, Sequence[Flag]]) -> dict[str, Flag]:

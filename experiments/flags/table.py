@@ -1,32 +1,24 @@
-"""The flags of the command line, in the order in which help lists them."""
+"""The flags of runs, in the order in which help lists them."""
 
 from __future__ import annotations
 
-import dataclasses
-
 import tasks
 from experiments.flags.flag import (
-    ANALYZE,
     CIRCUMSTANCES,
     COHORTS,
     COMPARE,
     DATA,
     DIAGNOSE,
-    GRID,
     LIST,
     LOCAL,
     META,
     PRESET,
-    RANDOM,
-    REPORT,
     RUNS,
-    SCALES,
     SERVER,
     STATES,
     SWEEP,
     TASK,
     TASKS,
-    TPE,
     TRAIN,
     WHAT,
     Depends,
@@ -35,7 +27,7 @@ from experiments.flags.flag import (
 from tff_drift import from_source
 from tff_drift.value_types import Option
 
-_BY_TASK, _BY_BOTH = Depends("by task"), Depends("by task and algorithm")
+BY_TASK, _BY_BOTH = Depends("by task"), Depends("by task and algorithm")
 _ALL = Depends("all")
 # What a diagnosis depends on too.
 _LOOKS = (*RUNS, DIAGNOSE)
@@ -66,7 +58,7 @@ def named() -> tuple[Flag, ...]:
     )
 
 
-_PLUGIN = Flag(
+PLUGIN = Flag(
     "plugin", "text",
     "Python files, separated by commas, that register algorithms, tasks or presets.",
     many=True, commands=(*TASKS, LIST, PRESET))
@@ -75,9 +67,9 @@ _PLUGIN = Flag(
 # Those of runs.
 GROUPS: dict[str, tuple[Flag, ...]] = {
     WHAT: (
-        Flag("rounds", "count", "Rounds of training.", _BY_TASK, is_first=True),
+        Flag("rounds", "count", "Rounds of training.", BY_TASK, is_first=True),
         Flag("clients_per_round", "count",
-             "The cohort: clients sampled in every round.", _BY_TASK, needs=COHORTS,
+             "The cohort: clients sampled in every round.", BY_TASK, needs=COHORTS,
              is_first=True, commands=_LOOKS),
         Flag("cohort_doubling", "choice",
              "Whether the cohort doubles, after rounds or after examples processed.",
@@ -111,12 +103,12 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("client_momentum", "rate", "The clients' momentum.", 0.9,
              needs="client_optimizer=momentum", commands=_LOOKS),
         Flag("client_epochs", "batches",
-             "Passes of a client over its data in a round.", _BY_TASK,
+             "Passes of a client over its data in a round.", BY_TASK,
              needs="local_steps=none", of=TASK, is_first=True, commands=_LOOKS),
         Flag("local_steps", "batches",
              "Batches of every client in a round, in place of --client_epochs.",
              may_be_none=True, needs=LOCAL, commands=_LOOKS),
-        Flag("batch_size", "count", "Examples in a client's batch.", _BY_TASK,
+        Flag("batch_size", "count", "Examples in a client's batch.", BY_TASK,
              may_be_none=True, of=TASK, is_first=True, commands=_LOOKS),
         Flag("client_weight_decay", "non_negative",
              "Weight decay λ of local training.", 0.0, needs=LOCAL),
@@ -183,7 +175,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     ),
     "Evaluation and execution": (
         Flag("rounds_per_evaluation", "count",
-             "Rounds from one evaluation on the test clients to the next.", _BY_TASK,
+             "Rounds from one evaluation on the test clients to the next.", BY_TASK,
              is_first=True),
         Flag("max_evaluation_clients", "count",
              "Evaluate on at most this many test clients, sampled once.", _ALL),
@@ -247,7 +239,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("cache_dir", "text",
              "Folder with the unpacked SQLite files of TFF's data sets.",
              Depends("~/.tff"), commands=(*TASKS, PRESET), is_first=True),
-        _PLUGIN,
+        PLUGIN,
         Flag("callbacks", "text",
              "Your callbacks, as MODULE:NAME, separated by commas: subclasses of "
              "tff_drift.simulation.callbacks.Callback, or functions that return one.",
@@ -282,138 +274,6 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
              Depends("processors plus two, under native without the two"),
              commands=_LOOKS),
     ),
-}
-# What `tff-drift analyze` and report tell alike.
-_REPORTED = (
-    Flag("columns", "text",
-         "Columns of metrics.csv, separated by commas; the first one is the metric of "
-         "thresholds, box plots and bars.",
-         Depends("the task's headline metric, and the loss"), many=True),
-    Flag("thresholds", "number",
-         "Values of the metric to reach, separated by commas: from below, losses and "
-         "the like from above.",
-         Depends("none"), many=True),
-    Flag("last", "count", "Take the mean over this many last rounds.", 1),
-    Flag("by", "text",
-         "Settings that tell lines and rows apart, separated by commas; runs that are "
-         "alike in them are averaged as seeds.",
-         Depends("algorithm, and what varies within one but the seed"), many=True),
-)
-_AXES = Flag(
-    "axes", "choice",
-    "What to draw curves against and to count to thresholds, separated by commas.",
-    ("round", "examples", "bytes"), many=True,
-    # The names of `experiments.analysis.AXES`, which a test holds equal.
-    choices=("round", "examples", "bytes", "seconds", "simulated_seconds"))
-_BANDS = Flag(
-    "bands", "choice",
-    "What bands show: smallest to largest seed, or a standard deviation.",
-    # The names of `experiments.analysis.figures.BANDS`, likewise.
-    "range", choices=("range", "sd"))
-
-
-# Those that single commands have besides.
-OWN: dict[str, dict[str, tuple[Flag, ...]]] = {
-    SWEEP: {
-        WHAT: (
-            Flag("seeds", "seed",
-                 "Seeds, separated by commas: each point runs once with each. Use "
-                 "other seeds for the runs that you report.",
-                 (0,), many=True, is_first=True),
-            Flag("sampler", "choice",
-                 "How points are chosen: all of the grid, at random, or by TPE, which "
-                 "learns from the points before.",
-                 Depends("grid, with --points random"),
-                 choices=(GRID, RANDOM, TPE), is_first=True),
-            Flag("points", "count",
-                 "Try this many points, not the whole grid; a larger number continues.",
-                 Depends("the whole grid"), is_first=True),
-            Flag("prune", "flag",
-                 "Give up points that are worse than the median of others after as "
-                 "many rounds.",
-                 False, is_first=True),
-        ),
-        CIRCUMSTANCES: (
-            Flag("processes", "count", "Points trained at a time.",
-                 Depends("as cores and RAM allow"), is_first=True),
-        ),
-    },
-    DIAGNOSE: {
-        "What to measure": (
-            Flag("rounds_before", "whole",
-                 "Rounds of FedAvg before the last measurement.", 2, is_first=True),
-            Flag("max_clients", "count", "Clients to measure, drawn once.", 20,
-                 is_first=True),
-            Flag("race", "flag",
-                 "Race FedAvg and the methods that follow, at rates searched for on "
-                 "held-out clients, with two seeds.", False, is_first=True),
-            Flag("race_rounds", "count", "Rounds of a run of the race.", _BY_TASK,
-                 needs="race", is_first=True),
-            Flag("race_points", "count",
-                 "Points of rates that the search tries for each method.", 6,
-                 needs="race", is_first=True),
-        ),
-        CIRCUMSTANCES: (
-            Flag("processes", "count", "Points trained at a time.",
-                 Depends("as cores and RAM allow"), needs="race"),
-        ),
-    },
-    PRESET: {
-        WHAT: (
-            Flag("scale", "choice",
-                 "The paper's protocol, for a GPU and official data, or one for two "
-                 "cores.",
-                 SCALES[0], choices=SCALES),
-            Flag("parts", "text",
-                 "The parts of the preset to run, separated by commas.",
-                 Depends("all"), many=True),
-            Flag("verify", "flag",
-                 "Train one variant of each part again for 20 rounds and compare it "
-                 "with the results that are kept in the checkout.",
-                 False),
-        ),
-        CIRCUMSTANCES: (
-            Flag("processes", "count", "Runs trained at a time.",
-                 Depends("as cores and RAM allow")),
-        ),
-    },
-    ANALYZE: {
-        "What to report": _REPORTED,
-        "Figures and files": (
-            _AXES,
-            Flag("against", "text",
-                 "A setting to draw the last rounds and the thresholds against, such "
-                 "as clients_per_round."),
-            _BANDS,
-            Flag("output_dir", "text", "Folder for tables and figures.",
-                 "results/analyze"),
-        ),
-        CIRCUMSTANCES: (_PLUGIN,),
-    },
-    # What is drawn against a setting belongs to one comparison, not to a page.
-    REPORT: {
-        "What to report": _REPORTED,
-        "Figures and files": (
-            dataclasses.replace(_AXES, default=("round",)),
-            _BANDS,
-            Flag("output_dir", "text", "Folder for tables and figures.",
-                 "results/report"),
-            Flag("name", "text",
-                 "What the files are called: NAME.html, NAME.md and NAME_figures.",
-                 "report"),
-            Flag("title", "text", "The heading of the page.",
-                 Depends("what is reported")),
-        ),
-        CIRCUMSTANCES: (_PLUGIN,),
-    },
-    "install-tff": {
-        "What to install": (
-            Flag("worker", "flag",
-                 "Whether TFF's worker is installed, too: 301 MB, which "
-                 "--execution=native alone needs.",
-                 Depends("on Linux on x86-64, where it runs")),
-        ),
-    },
 }
 # Of the data that a method needs its server or all clients to have.
 OF_NEEDS = {
