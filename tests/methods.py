@@ -5,6 +5,7 @@ Tests of what all methods have in common are parametrised by `every` or
 what its builder needs.
 """
 
+import copy
 import functools
 
 import pytest
@@ -26,7 +27,7 @@ _VARIANTS = {
     },
 }
 every_variant = pytest.mark.parametrize(
-    ("method", "options"), _VARIANTS.values(), ids=_VARIANTS
+    ("method", "options"), tiers.first(_METHODS, _VARIANTS)
 )
 # Their clients take plain steps, corrected ones, and steps that are gone back over.
 _CLIENT_PROGRAMS = ("fed_avg", "scaffold", "uga")
@@ -115,3 +116,24 @@ def drive(method, options=(), model="variables"):
     """
     process = _process(method.name, tuple(dict(options).items()), model)
     return stateful.Driver(process, CLIENTS)
+
+
+@functools.cache
+def _driver_after_a_round(name, options, model):
+    driver = drive(_METHODS[name], options, model)
+    driver.round(list(CLIENTS))
+    return driver
+
+
+def drive_on(method, options=(), model="variables"):
+    """The same after a round of all clients, which runs once for all tests.
+
+    Args:
+      method: See `drive`.
+      options: See `drive`.
+      model: See `drive`.
+    """
+    first = _driver_after_a_round(method.name, tuple(dict(options).items()), model)
+    driver = copy.copy(first)
+    driver.client_states = dict(first.client_states)
+    return driver
