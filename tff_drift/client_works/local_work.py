@@ -137,7 +137,8 @@ class ClientWork(abc.ABC):
           spec: The model.
 
         Raises:
-          ValueError: If they cannot; the message says why.
+          TypeError: If they cannot for its dtypes; the message says why.
+          ValueError: If they cannot otherwise, likewise.
         """
         del spec
 
