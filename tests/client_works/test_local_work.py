@@ -365,3 +365,38 @@ def test_sums_of_gradients_in_float16_do_not_overflow(method):
     assert output.metrics["client_work"]["rejected_clients"] == 0
     (weights,) = process.get_model_weights(output.state).trainable
     np.testing.assert_array_equal(weights, np.float16([50, 1]))
+
+
+_OTHER = {
+    "half": (tf.bfloat16, "bfloat16"),
+    "integers": (tf.int32, "int32"),
+    "complex": (tf.complex64, "complex64"),
+}
+
+
+@pytest.mark.parametrize("name", list(_OTHER))
+def test_weights_that_tff_does_not_average_are_refused(name):
+    dtype, found = _OTHER[name]
+    model = tff.learning.models.FunctionalModel(
+        initial_weights=((np.zeros(2, dtype.as_numpy_dtype), np.float32([1])), ()),
+        predict_on_batch_fn=tf.function(
+            lambda weights, x, training: x * tf.cast(weights[0][0], tf.float32)
+        ),
+        loss_fn=tf.function(
+            lambda output, label, sample_weight=None: tf.reduce_mean(output)
+        ),
+        input_spec=(tf.TensorSpec([None, 2]), tf.TensorSpec([None])),
+    )
+    message = f"^model_fn: the model's trainable .* found {found}. Give layers dtype="
+    with pytest.raises(TypeError, match=message):
+        algorithms.build_fed_avg(model, 0.1)
+
+
+def test_so_are_layers_of_bfloat16():
+    def model_fn():
+        return models.from_keras(
+            models.keras_softmax_regression(_LAYERS.Dense(3, dtype="bfloat16"))
+        )
+
+    with pytest.raises(TypeError, match=r"^model_fn: .* found bfloat16\. Give"):
+        client_works.build_model_spec(model_fn)
