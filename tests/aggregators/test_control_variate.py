@@ -119,6 +119,11 @@ _SUMS = {
         _AGG.SumFactory(),
     ),
     "private": _DP(tensorflow_privacy.GaussianSumQuery(1.0, 0.0)),
+    "private_of_one": _DP.gaussian_fixed(0.0, 1, 1.0),
+    "private_of_one_and_adaptive": _DP.gaussian_adaptive(0.0, 1),
+    "private_of_one_and_zeroed": _AGG.zeroing_factory(
+        1.0, _DP.gaussian_fixed(0.0, 1, 1.0)
+    ),
     "private_and_adaptive": _DP(
         tensorflow_privacy.QuantileAdaptiveClipSumQuery(1.0, 0.1, 0.5, 0.2, 0.1, 2)
     ),
@@ -136,6 +141,16 @@ def test_a_mean_is_refused(sum_factory):
 def test_a_sum_of_any_kind_is_taken(sum_factory):
     process = aggregators.ControlVariateFactory(4, sum_factory).create(VECTOR)
     assert process.next.type_signature.result.result.member == VECTOR
+
+
+def test_a_private_query_for_one_client_sums():
+    process = aggregators.ControlVariateFactory(4, _SUMS["private_of_one"]).create(
+        VECTOR
+    )
+    values = [np.float32([0.5, 0.25]), np.float32([0.25, -0.5])]
+    result = process.next(process.initialize(), values).result
+    # A quarter of the sum: no value is longer than 1, and there is no noise.
+    np.testing.assert_allclose(result, [0.1875, -0.0625], rtol=1e-6)
 
 
 def test_integers_are_refused():

@@ -199,3 +199,69 @@ def test_a_schedule_of_an_integer_rate():
     for expected in (4.0, 5.0):
         driver.round(["a"])
         np.testing.assert_allclose(driver.model[0], expected, rtol=1e-6)
+
+
+def _linear_model(dtype):
+    """Half the mean squared error of x'w, in a dtype."""
+    return tff.learning.models.FunctionalModel(
+        initial_weights=((np.zeros(2, dtype.as_numpy_dtype),), ()),
+        predict_on_batch_fn=tf.function(
+            lambda weights, x, training: tf.linalg.matvec(x, weights[0][0])
+        ),
+        loss_fn=tf.function(
+            lambda output, label, sample_weight=None: (
+                tf.reduce_mean(tf.square(output - label)) / 2
+            )
+        ),
+        input_spec=(tf.TensorSpec([None, 2], dtype), tf.TensorSpec([None], dtype)),
+    )
+
+
+_SGDM = tff.learning.optimizers.build_sgdm(0.25, 0.5)
+# Of one client: what has momentum, and whether it keeps it from round to round.
+_WITH_MOMENTUM = {
+    "server": (
+        lambda model: algorithms.build_fed_avgm(model, 0.25, 1.0, momentum=0.5),
+        True,
+    ),
+    "mime": (lambda model: algorithms.build_mime(model, _SGDM), True),
+    "mime_lite": (lambda model: algorithms.build_mime_lite(model, _SGDM), True),
+    "clients": (lambda model: algorithms.build_fed_avg(model, _SGDM), False),
+    "fed_nova": (lambda model: algorithms.build_fed_nova(model, _SGDM), False),
+}
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.float64])
+@pytest.mark.parametrize("name", list(_WITH_MOMENTUM))
+def test_momentum_of_weights_of_another_dtype(name, dtype):
+    builder, keeps = _WITH_MOMENTUM[name]
+    x = np.array([[1.0, 2.0], [-1.0, 0.5], [0.5, 0.25]])
+    y = np.array([1.0, -2.0, 0.5])
+    process = builder(_linear_model(dtype))
+    batch = (tf.constant(x, dtype), tf.constant(y, dtype))
+    data = tf.data.Dataset.from_tensors(batch).repeat(1 if keeps else 2)
+    state, _ = models.train(process, [data], rounds=2)
+
+    w, m = np.zeros(2), np.zeros(2)
+    for step in range(2 if keeps else 4):
+        if step == 2:  # The next round.
+            m = np.zeros(2)
+        m = 0.5 * m + x.T @ (x @ w - y) / 3
+        w = w - 0.25 * m
+    (found,) = models.trainable(process, state)
+    assert found.dtype == dtype.as_numpy_dtype
+    np.testing.assert_allclose(found, w, rtol=1e-6 if dtype == tf.float64 else 4e-3)
+
+
+@pytest.mark.parametrize("name", ["client_optimizer_fn", "server_optimizer_fn"])
+def test_an_optimizer_of_float32_alone_is_refused_by_name(name):
+    rates = {"client_optimizer_fn": 0.1, "server_optimizer_fn": 1.0}
+    rates[name] = tff.learning.optimizers.build_rmsprop(0.1)
+    with pytest.raises(TypeError, match=f"^{name} must take steps of the model's"):
+        algorithms.build_fed_avg(_linear_model(tf.float64), **rates)
+
+
+def test_a_run_with_momentum_is_known_by_the_class_of_tffs():
+    """So it was when TFF's own took the steps: what was saved then goes on."""
+    process = algorithms.build_fed_avgm(models.softmax_regression, RATE)
+    assert process.settings["server_step"]["optimizer"] == "_SGD"

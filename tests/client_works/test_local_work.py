@@ -230,26 +230,102 @@ class _Halved(tf.keras.layers.Dense):
         return super().call(inputs)
 
 
-def test_a_step_begins_where_a_layer_has_set_its_weight():
-    x = np.array([[1.0, 2.0], [3.0, -1.0]], np.float32)
-    y = np.array([[1.0], [2.0]], np.float32)
+_X = np.array([[1.0, 2.0], [3.0, -1.0]], np.float32)
+_Y = np.array([[1.0], [2.0]], np.float32)
+
+
+def _halved_model():
+    layer = _Halved(1, use_bias=False, kernel_initializer="ones", input_shape=[2])
+    return tff.learning.models.from_keras_model(
+        tf.keras.Sequential([layer]),
+        loss=tf.keras.losses.MeanSquaredError(),
+        input_spec=(tf.TensorSpec([None, 2]), tf.TensorSpec([None, 1])),
+    )
+
+
+def _after_a_round(process):
+    """The weight after a round of one client with two batches, which are the same."""
+    output = process.next(process.initialize(), [[(_X, _Y), (_X, _Y)]])
+    return process.get_model_weights(output.state).trainable[0]
+
+
+# In Mime the gradients at x are those of c.
+@pytest.mark.parametrize("build", [algorithms.build_fed_avg, algorithms.build_mime])
+def test_a_step_begins_where_a_layer_has_set_its_weight(build):
+    w = np.ones([2, 1])
+    for _ in range(2):
+        w = w / 2
+        w = w - 0.1 * _X.T @ (_X @ w - _Y)
+    np.testing.assert_allclose(_after_a_round(build(_halved_model, 0.1)), w, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: algorithms.build_fed_sgd(_halved_model, 0.1),
+        lambda: algorithms.build_uga(_halved_model, 0.1, 0.1, local_epochs=1),
+    ],
+    ids=["fed_sgd", "uga"],
+)
+def test_all_gradients_at_x_are_at_x_where_a_layer_sets_its_weight(build):
+    w = np.ones([2, 1])
+    w = w - 0.1 * _X.T @ (_X @ (w / 2) - _Y)
+    np.testing.assert_allclose(_after_a_round(build()), w, rtol=1e-5)
+
+
+def test_uga_refuses_steps_that_set_a_weight():
+    with pytest.raises(ValueError, match=r"^model_fn: the model sets a trainable"):
+        algorithms.build_uga(_halved_model, 0.1, 0.1, local_epochs=2)
+
+
+class _Once(tf.keras.layers.Layer):
+    """A layer that sets its weight by a scatter, in a branch, in a loop."""
+
+    def build(self, shape):
+        self.table = self.add_weight("table", [shape[-1]])
+
+    def call(self, inputs):
+        for step in tf.range(2):
+            if step > 0:
+                self.table.scatter_nd_update([[0]], [1.0])
+        return inputs * self.table
+
+
+_LAYERS = tf.keras.layers
+_SETTING = {
+    "assignment": ([_Halved(1)], True),
+    "branch": ([_Once(), _LAYERS.Dense(1)], True),
+    "normalization": ([_LAYERS.BatchNormalization(), _LAYERS.Dense(1)], False),
+    "rows": ([_LAYERS.Embedding(3, 2), _LAYERS.Flatten(), _LAYERS.Dense(1)], False),
+    "loop": (
+        [_LAYERS.Reshape([2, 1]), _LAYERS.LSTM(2, dropout=0.5), _LAYERS.Dense(1)],
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(_SETTING))
+def test_what_sets_weights_is_known(name):
+    layers, sets = _SETTING[name]
 
     def model_fn():
-        layer = _Halved(1, use_bias=False, kernel_initializer="ones", input_shape=[2])
+        copies = [type(each).from_config(each.get_config()) for each in layers]
         return tff.learning.models.from_keras_model(
-            tf.keras.Sequential([layer]),
+            tf.keras.Sequential([tf.keras.layers.Input([2]), *copies]),
             loss=tf.keras.losses.MeanSquaredError(),
             input_spec=(tf.TensorSpec([None, 2]), tf.TensorSpec([None, 1])),
         )
 
-    process = algorithms.build_fed_avg(model_fn, 0.1)
-    output = process.next(process.initialize(), [[(x, y), (x, y)]])
-    w = np.ones([2, 1])
-    for _ in range(2):
-        w = w / 2
-        w = w - 0.1 * x.T @ (x @ w - y)
-    (found,) = process.get_model_weights(output.state).trainable
-    np.testing.assert_allclose(found, w, rtol=1e-5)
+    spec = client_works.build_model_spec(model_fn)
+    with tf.Graph().as_default():
+        model = spec.build()
+
+        @tf.function
+        def step(batch):
+            return model.gradients((), batch, tf.zeros([2], tf.int64)).gradients
+
+        step.get_concrete_function((tf.TensorSpec([3, 2]), tf.TensorSpec([3, 1])))
+    assert model.sets_weights == sets
 
 
 def _half_model():
@@ -289,3 +365,38 @@ def test_sums_of_gradients_in_float16_do_not_overflow(method):
     assert output.metrics["client_work"]["rejected_clients"] == 0
     (weights,) = process.get_model_weights(output.state).trainable
     np.testing.assert_array_equal(weights, np.float16([50, 1]))
+
+
+_OTHER = {
+    "half": (tf.bfloat16, "bfloat16"),
+    "integers": (tf.int32, "int32"),
+    "complex": (tf.complex64, "complex64"),
+}
+
+
+@pytest.mark.parametrize("name", list(_OTHER))
+def test_weights_that_tff_does_not_average_are_refused(name):
+    dtype, found = _OTHER[name]
+    model = tff.learning.models.FunctionalModel(
+        initial_weights=((np.zeros(2, dtype.as_numpy_dtype), np.float32([1])), ()),
+        predict_on_batch_fn=tf.function(
+            lambda weights, x, training: x * tf.cast(weights[0][0], tf.float32)
+        ),
+        loss_fn=tf.function(
+            lambda output, label, sample_weight=None: tf.reduce_mean(output)
+        ),
+        input_spec=(tf.TensorSpec([None, 2]), tf.TensorSpec([None])),
+    )
+    message = f"^model_fn: the model's trainable .* found {found}. Give layers dtype="
+    with pytest.raises(TypeError, match=message):
+        algorithms.build_fed_avg(model, 0.1)
+
+
+def test_so_are_layers_of_bfloat16():
+    def model_fn():
+        return models.from_keras(
+            models.keras_softmax_regression(_LAYERS.Dense(3, dtype="bfloat16"))
+        )
+
+    with pytest.raises(TypeError, match=r"^model_fn: .* found bfloat16\. Give"):
+        client_works.build_model_spec(model_fn)

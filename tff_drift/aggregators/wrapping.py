@@ -7,7 +7,8 @@ type of values; `wrap_factory` makes the weighted or the unweighted factory of i
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow_federated as tff
@@ -301,27 +302,47 @@ def create_sum(
 def _averages(process: tff.templates.AggregationProcess) -> bool:
     """Whether a process is one of TFF's means, or wraps one.
 
-    The names in its types tell: TFF's wrappers do not show what they wrap.
+    The names in its types tell, and the numbers by which private queries divide sums:
+    TFF's wrappers do not show what they wrap.
     """
     output = process.next.type_signature.result
-    return _is_of_a_mean(output.state.member) or _is_of_a_mean(
-        output.measurements.member
-    )
+    state_type = output.state.member
+    if _is_of_a_mean(state_type) or _is_of_a_mean(output.measurements.member):
+        return True
+    if not any(_denominators(state_type)):
+        return False
+    initial = process.initialize()
+    if inspect.iscoroutine(initial):  # Of an asynchronous context, which does not tell.
+        initial.close()
+        return True
+    state = compat.structure.from_container(initial, recursive=True)
+    return any(number != 1 for number in _denominators(state))
 
 
 def _is_of_a_mean(type_spec: compat.Type) -> bool:
     if not isinstance(type_spec, compat.StructType):
         return False
-    # An unweighted mean measures both, and a private one divides a query's sum.
-    names = set(compat.structure_names(type_spec))
-    if {"mean_value", "mean_count"} <= names:
+    # An unweighted mean measures both.
+    if {"mean_value", "mean_count"} <= set(compat.structure_names(type_spec)):
         return True
     return any(
-        _is_of_a_mean(element) or (name == "query_state" and _divides(element))
-        for name, element in compat.structure.iter_elements(type_spec)
+        _is_of_a_mean(element)
+        for _, element in compat.structure.iter_elements(type_spec)
     )
 
 
-def _divides(type_spec: compat.Type) -> bool:
-    is_structure = isinstance(type_spec, compat.StructType)
-    return is_structure and "denominator" in compat.structure_names(type_spec)
+def _denominators(state: Any) -> Iterator[Any]:
+    """Yields what private queries divide by, of a state, or their types, of its type.
+
+    Args:
+      state: A `tff.structure.Struct` or a type.
+    """
+    structures = (compat.structure.Struct, compat.StructType)
+    if not isinstance(state, structures):
+        return
+    for name, element in compat.structure.iter_elements(state):
+        is_query = name == "query_state" and isinstance(element, structures)
+        if is_query and "denominator" in compat.structure_names(element):
+            yield element.denominator
+        else:
+            yield from _denominators(element)

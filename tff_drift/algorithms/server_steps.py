@@ -16,6 +16,7 @@ from tff_drift import autograph, checks, optimizers
 from tff_drift.tensors import Tensors
 
 ServerState = collections.OrderedDict[str, Any]
+_SERVER_OPTIMIZER = "server_optimizer_fn"
 
 
 class Cohort(NamedTuple):
@@ -176,6 +177,7 @@ class OptimizerStep(ServerStep):
     def initial_state(self, trainable: Tensors) -> ServerState:
         """Returns the optimizer's initial state."""
         specs = tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in trainable)
+        optimizers.check_dtypes(_SERVER_OPTIMIZER, self._optimizer, specs)
         return collections.OrderedDict(optimizer=self._optimizer.initialize(specs))
 
     def next(
@@ -228,6 +230,7 @@ class PlainOptimizerStep(OptimizerStep):
     def initial_state(self, trainable: Tensors) -> Any:
         """Returns the optimizer's initial state."""
         del trainable
+        optimizers.check_dtypes(_SERVER_OPTIMIZER, self._optimizer, self._like)
         return self._optimizer.initialize(self._like)
 
     def next(

@@ -95,7 +95,8 @@ def build_uga(
       TypeError: If an argument has the wrong type; the message names it.
       ValueError: If a rate is not a finite positive number, `local_epochs` is below
         1, or the model has an operation without a second-order gradient or one that
-        draws other random numbers at every call; the message names the operation.
+        draws other random numbers at every call, which the message names, or sets its
+        weights when it is called.
     """
     local, shared = split(options, TrainingOptions)
     return compose(

@@ -19,6 +19,8 @@ class FullGradient(LocalWork):
     every epoch counts, which leaves the mean as it is.
     """
 
+    stays_at_x = True
+
     def initial_hparams(self) -> collections.OrderedDict[str, Any]:
         """Returns no hyperparameters: there is no local step."""
         return collections.OrderedDict()

@@ -218,7 +218,7 @@ def _evaluate(
     """Returns the model state, ∇L on the batches from `first` on, the examples."""
 
     def add(index: tf.Tensor, state: Any, sums: Any, num_examples: tf.Tensor) -> Any:
-        result = model.gradients(state, *batches.read(index))
+        result = model.gradients_at(trainable, state, *batches.read(index))
         sums = tuple(
             total
             + tf.cast(result.num_examples, total.dtype) * tf.cast(gradient, total.dtype)

@@ -71,7 +71,7 @@ class KeepTraceSgd(ClientWork):
 
         Raises:
           ValueError: If the model has an operation without a second-order gradient
-            or one that draws other random numbers at every call.
+            or one that draws other random numbers at every call, or sets its weights.
         """
         if self._local_epochs > 1:
             _check_replay(spec)
@@ -120,6 +120,12 @@ def _check_replay(spec: ModelSpec) -> None:
                 "gradient, so that its loss cannot be differentiated twice, as UGA "
                 "does with local_epochs above 1. Replace that part of the model."
             ) from error
+        if model.sets_weights:
+            raise ValueError(
+                "model_fn: the model sets a trainable weight when it is called, and "
+                "UGA's gradient with local_epochs above 1 does not pass through that. "
+                "Compute with a changed weight in the layer, and do not assign it."
+            )
         graph = function.graph.as_graph_def()
     nodes = [*graph.node]
     for each in graph.library.function:

@@ -16,6 +16,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import autograph
+from tff_drift.client_works.set_weights import may_be_set
 from tff_drift.layers import step_seed
 from tff_drift.models import example_weights
 from tff_drift.models.functional import labels_as_in_fit
@@ -44,7 +45,13 @@ class LocalModel(abc.ABC):
 
     Trainable weights are handled as a flat tuple of tensors. Whatever else
     changes from batch to batch travels in an opaque `model_state`.
+
+    Attributes:
+      sets_weights: Whether a call of the model may set its trainable weights, as some
+        layers of Keras 2 do; known once `gradients` was called.
     """
+
+    sets_weights = False
 
     @abc.abstractmethod
     def start(self, weights: tff.learning.models.ModelWeights) -> Any:
@@ -70,6 +77,27 @@ class LocalModel(abc.ABC):
         Returns:
           A `StepResult`.
         """
+
+    def gradients_at(
+        self, trainable: Tensors, model_state: Any, batch: Any, seed: tf.Tensor
+    ) -> StepResult:
+        """As `gradients`, of a model that stays where it is, whatever its call sets.
+
+        Args:
+          trainable: The trainable weights that `model_state` has.
+          model_state: As for `gradients`, as the others.
+          batch: Likewise.
+          seed: Likewise.
+
+        Returns:
+          A `StepResult`.
+        """
+        result = self.gradients(model_state, batch, seed)
+        if not self.sets_weights:
+            return result
+        return result._replace(
+            model_state=self.replace_trainable(result.model_state, trainable)
+        )
 
     @abc.abstractmethod
     def hessian_product(
@@ -141,12 +169,18 @@ class _VariableLocalModel(LocalModel):
         return model_state
 
     def gradients(self, model_state: Any, batch: Any, seed: tf.Tensor) -> StepResult:
+        variables = tf.nest.flatten(self._weights.trainable)
+        before = _operations()
         self._seed.assign(seed)
         with step_seed.step_seed(self._seed), tf.GradientTape() as tape:
             output = self._forward_pass(batch, training=True)
+        # Nobody sees what was done eagerly.
+        self.sets_weights = tf.executing_eagerly() or may_be_set(
+            variables, _operations()[len(before) :]
+        )
         gradients = tape.gradient(
             output.loss,
-            tf.nest.flatten(self._weights.trainable),
+            variables,
             unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
         if output.num_examples is None:
@@ -272,6 +306,13 @@ def build_local_model(
     if isinstance(model, tff.learning.models.FunctionalModel):
         return _FunctionalLocalModel(model)
     return _VariableLocalModel(model)
+
+
+def _operations() -> list[tf.Operation]:
+    """Returns the operations of the present graph, none where TensorFlow is eager."""
+    if tf.executing_eagerly():
+        return []
+    return tf.compat.v1.get_default_graph().get_operations()
 
 
 def _flat(structure: Any) -> Tensors:

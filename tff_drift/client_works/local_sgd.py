@@ -9,8 +9,9 @@ from typing import Any, TypedDict
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import autograph, checks, optimizers
+from tff_drift import autograph, checks, compat, optimizers
 from tff_drift.client_works.local_work import LocalContext, LocalWork, Step
+from tff_drift.client_works.model_spec import ModelSpec
 from tff_drift.optimizers.conversion import is_sgd
 from tff_drift.tensors import Tensors, clipped, clipped_product, from_vector
 
@@ -120,6 +121,19 @@ class LocalSgd(LocalWork):
         # The hyperparameters do not depend on the weights: any spec will do.
         scalar = tf.TensorSpec([], tf.float32)
         return self._optimizer.get_hparams(self._optimizer.initialize(scalar))
+
+    def check_model(self, spec: ModelSpec) -> None:
+        """Raises unless the optimizer takes steps in the dtypes of the weights.
+
+        Args:
+          spec: The model.
+
+        Raises:
+          TypeError: If its step fails.
+        """
+        specs = compat.type_to_tf_tensor_specs(spec.weights_type.trainable)
+        flat = tuple(tf.nest.flatten(specs))
+        optimizers.check_dtypes("client_optimizer_fn", self._optimizer, flat)
 
     def init(self, context: LocalContext) -> Any:
         """Returns the optimizer's state at the round's rates, and the correction."""
@@ -335,7 +349,7 @@ class LocalSgd(LocalWork):
 
 
 def _has_momentum(optimizer_state: Any) -> bool:
-    """Whether the state of TFF's SGD has more than its rate."""
+    """Whether the state of SGD has more than its rate."""
     return len(optimizer_state) > 1
 
 

@@ -137,7 +137,8 @@ class ClientWork(abc.ABC):
           spec: The model.
 
         Raises:
-          ValueError: If they cannot; the message says why.
+          TypeError: If they cannot for its dtypes; the message says why.
+          ValueError: If they cannot otherwise, likewise.
         """
         del spec
 
@@ -211,6 +212,8 @@ class LocalWork(ClientWork):
     # Whether the work wants `Step.initial_gradients`, at the price of a second
     # gradient in each step.
     needs_initial_gradients = False
+    # Whether the weights stay x, at which all gradients are taken.
+    stays_at_x = False
 
     @abc.abstractmethod
     def init(self, context: LocalContext) -> Any:
@@ -289,12 +292,17 @@ def run_local_work(
     def take_step(state: Any, batch: Any) -> Any:
         model_state, work_state, num_examples, num_steps = state
         seed = step_seed.build_step_seed(context.round_number, num_steps, batch)
-        result = model.gradients(model_state, batch, seed)
+        x = context.initial_trainable
+        if work.stays_at_x:
+            result = model.gradients_at(x, model_state, batch, seed)
+        else:
+            result = model.gradients(model_state, batch, seed)
         # Not before: a layer may set a weight of its own when it is called.
         trainable = model.trainable(result.model_state)
         at_x: Tensors = ()
         if initial_model is not None:
-            at_x = initial_model.gradients(initial_state, batch, seed).gradients
+            of_initial = initial_model.gradients_at(x, initial_state, batch, seed)
+            at_x = of_initial.gradients
         work_state, trainable = autograph.of_user(work.step)(
             context,
             work_state,

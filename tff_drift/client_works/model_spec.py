@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import compat
+from tff_drift import checks, compat
 from tff_drift.client_works.local_models import LocalModel, build_local_model
 from tff_drift.models import (
     ModelFn,
@@ -19,6 +19,8 @@ from tff_drift.models import (
 )
 from tff_drift.models.functional import check_keras_model, leaves_placeholders
 from tff_drift.models.keras2 import as_in_fit
+
+_TRAINABLE = (tf.float16, tf.float32, tf.float64)
 
 
 class ModelSpec(NamedTuple):
@@ -54,14 +56,33 @@ def build_model_spec(model_fn: ModelFn) -> ModelSpec:
       A `ModelSpec`.
 
     Raises:
-      TypeError: If `model_fn` is neither; the message says what to pass.
+      TypeError: If `model_fn` is neither, or clients cannot train weights of its
+        dtypes; the message says what to pass.
       ValueError: If it uses a model that was made outside of it, or masks or
         constraints of a functional model would be lost.
     """
     check_model_fn(model_fn)
     if isinstance(model_fn, tff.learning.models.FunctionalModel):
-        return _functional_model_spec(model_fn)
-    return _variable_model_spec(model_fn)
+        spec = _functional_model_spec(model_fn)
+    else:
+        spec = _variable_model_spec(model_fn)
+    _check_dtypes(spec.weights_type.trainable)
+    return spec
+
+
+def _check_dtypes(trainable: compat.Type) -> None:
+    """Raises unless TFF can average weights of a type."""
+    if compat.is_structure_of_floats(trainable):
+        return
+    specs = tf.nest.flatten(compat.type_to_tf_tensor_specs(trainable))
+    dtypes = {spec.dtype for spec in specs}
+    wrong = sorted(each.name for each in dtypes if each not in _TRAINABLE)
+    raise TypeError(
+        "model_fn: the model's trainable weights must be of float32, float64 or "
+        f"float16, which TFF averages, found {checks.listed(wrong)}. Give layers "
+        'dtype="float32", or, to compute in bfloat16, the policy "mixed_bfloat16", '
+        "whose weights are float32."
+    )
 
 
 def _variable_model_spec(

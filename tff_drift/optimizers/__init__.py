@@ -9,6 +9,7 @@ from tff_drift.optimizers.adagrad import build_adagrad as build_adagrad
 from tff_drift.optimizers.adam import build_adam as build_adam
 from tff_drift.optimizers.conversion import OptimizerOrRate as OptimizerOrRate
 from tff_drift.optimizers.conversion import as_optimizer as as_optimizer
+from tff_drift.optimizers.conversion import check_dtypes as check_dtypes
 from tff_drift.optimizers.lamb import build_lamb as build_lamb
 from tff_drift.optimizers.lars import build_lars as build_lars
 from tff_drift.optimizers.normalized_sgd import (

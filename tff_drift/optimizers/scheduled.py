@@ -11,6 +11,7 @@ import tensorflow_federated as tff
 
 from tff_drift import autograph, checks
 from tff_drift.optimizers import schedules
+from tff_drift.optimizers.conversion import as_optimizer
 from tff_drift.optimizers.tensorwise import LEARNING_RATE
 
 
@@ -122,4 +123,6 @@ def build_scheduled(
       ValueError: If `as_schedule` refuses `schedule`.
     """
     checks.check_instance("optimizer", optimizer, tff.learning.optimizers.Optimizer)
-    return _Scheduled(optimizer, schedules.as_schedule(schedule))
+    return _Scheduled(
+        as_optimizer("optimizer", optimizer), schedules.as_schedule(schedule)
+    )

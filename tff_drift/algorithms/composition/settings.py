@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow_federated as tff
 
 from tff_drift import optimizers
+from tff_drift.optimizers.conversion import is_sgd
 
 _PLAIN = (bool, int, float, str, type(None))
 _OURS = "tff_drift."
@@ -18,8 +19,9 @@ _OURS = "tff_drift."
 def settings_of(part: Any) -> dict[str, Any]:
     """Returns the class of a part, and the numbers, flags and strings that it holds.
 
-    Of schedules there is a hash of their factors, of TFF's optimizers the class: their
-    rates are among the hyperparameters. Other functions are left out.
+    Of schedules there is a hash of their factors, of TFF's optimizers the class, which
+    is one for SGD with momentum and without: their rates are among the hyperparameters.
+    Other functions are left out.
 
     Args:
       part: A client work, a server step, or a factory of a control variate.
@@ -34,6 +36,8 @@ def settings_of(part: Any) -> dict[str, Any]:
             settings[name] = value
         elif isinstance(value, optimizers.CheckedSchedule):
             settings[name] = value.digest()
+        elif is_sgd(value):
+            settings[name] = "_SGD"
         elif _is_ours(value):
             settings[name] = settings_of(value)
         elif isinstance(value, tff.learning.optimizers.Optimizer):

@@ -45,7 +45,11 @@ class Pass:
         Args:
           spec: The model.
           work: What clients do.
+
+        Raises:
+          TypeError: If they cannot in the dtypes of the model's weights.
         """
+        work.check_model(spec)
         self._vector = tensors.vector_type(spec.weights_type.trainable)
         client_type = compat.to_type(_client_data(spec.data_type, self._vector))
 
