@@ -84,14 +84,14 @@ def build_fed_share(
         `local_epochs` below 1.
     """
     checks.check_integer("local_epochs", local_epochs)
+    batches = []
+    if shared_data is not None:
+        data_type = client_works.build_model_spec(model_fn).data_type
+        client_works.check_batches("shared_data", shared_data, data_type)
+        batches = client_works.read_batches("shared_data", shared_data, _MOST_BATCHES)
     process = fed_avg.build_fed_avg(
         model_fn, client_optimizer_fn, server_optimizer_fn, **options
     )
-    if shared_data is None:
-        return process
-    data_type = client_works.build_model_spec(model_fn).data_type
-    client_works.check_batches("shared_data", shared_data, data_type)
-    batches = client_works.read_batches("shared_data", shared_data, _MOST_BATCHES)
     if not batches:
         return process
 
