@@ -43,7 +43,7 @@ COMMAND = Command(
 Trains several algorithms on one task with several seeds, each run in a folder of its
 own, and summarizes them in table.md, table.csv, curves.png, config.json and
 summary.json. The same command continues an interrupted comparison; finished runs are
-not repeated.
+not repeated. The files are of its runs; tff-drift analyze takes all of a folder.
 
 example:
   tff-drift compare --task=digits --algorithms=fed_avg,fed_adam --seeds=1,2,3

@@ -8,10 +8,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from experiments import escape
 from experiments.flags.errors import UserError
 from experiments.flags.placement import IN_THIS_PROCESS, Placement
 from experiments.flags.settings import RunSettings
-from experiments.reports import comparison, texts
+from experiments.reports import comparison, results, texts
 from experiments.reports.results import Result
 from experiments.training import pool
 from experiments.training.run_folders import read_finished
@@ -59,6 +60,7 @@ def run(
         print(f"{name}: {note}" if note else name, file=sys.stderr)
         done.append(checked.execute(run, progress))
     comparison.write(folder, done)
+    _tell_of_others(folder, runs)
     table = comparison.tabulate(done)
     print(f"\n{comparison.describe(done)}:")
     metric = done[0].headline.removeprefix("test_")
@@ -66,6 +68,19 @@ def run(
     short = texts.terminal_width() < _FULL_TABLE_WIDTH
     texts.print_table(*comparison.readable(table, metric, short=short))
     return done
+
+
+def _tell_of_others(folder: pathlib.Path, runs: Sequence[RunSettings]) -> None:
+    """Says which runs of a folder its table is not of: those of other commands."""
+    own = {run.folder for run in runs}
+    found = {path.parent for path in folder.glob(f"*/seed_*/{results.SUMMARY_FILE}")}
+    if others := sorted(str(each.relative_to(folder)) for each in found - own):
+        shown = escape.terminal(", ".join(others))
+        print(
+            f"Left out, not of this command: {shown}. A table of all: tff-drift "
+            f"analyze {folder}",
+            file=sys.stderr,
+        )
 
 
 def _train_side_by_side(runs: Sequence[RunSettings], placement: Placement) -> None:

@@ -274,6 +274,12 @@ def test_more_rounds_extend_and_nothing_is_repeated(run_command, comparison, tmp
     assert again.stderr.count(": finished before\n") == 2
     table = pd.read_csv(folder / "table.csv")
     assert list(table["algorithm"]) == ["fed_avg"]
+    # Those of the command before are not lost.
+    others = "fed_adam/seed_5, fed_adam/seed_6"
+    told = (
+        f"not of this command: {others}. A table of all: tff-drift analyze {folder}\n"
+    )
+    assert again.stderr.count(told) == 1
     again = run_command(
         "compare", *words, "--rounds=3", "--algorithms=fed_avg", "--seeds=5",
         "--callbacks=tff_drift.simulation.callbacks:Callback",
