@@ -89,6 +89,8 @@ class Task:
           TypeError: If a number is not an integer.
           ValueError: If a number is below 1.
         """
+        # Before the evaluation is built, which takes seconds.
+        checks.check_integer("rounds_per_evaluation", rounds_per_evaluation)
         evaluate = build_evaluation(
             self.model_fn,
             self.test,

@@ -213,23 +213,12 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("optimizer", tiers.first(["own"], OPTIMIZERS))
-def test_the_clients_optimizer(optimizer):
+def test_the_clients_and_the_servers_optimizer(optimizer):
     client_optimizer = ClientOptimizer if optimizer is Optimizer else optimizer
     assert_alike(
         *both(
             lambda halved: algorithms.build_fed_avg(
-                stateful.LinearRegression, client_optimizer(halved)
-            )
-        )
-    )
-
-
-@pytest.mark.parametrize("optimizer", tiers.first(["own"], OPTIMIZERS))
-def test_the_servers_optimizer(optimizer):
-    assert_alike(
-        *both(
-            lambda halved: algorithms.build_fed_avg(
-                stateful.LinearRegression, 0.05, optimizer(halved)
+                stateful.LinearRegression, client_optimizer(halved), optimizer(halved)
             )
         )
     )

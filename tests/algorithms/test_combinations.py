@@ -70,6 +70,7 @@ def test_server_momentum_is_tried_with_all_that_have_a_server_optimizer():
     assert len(WITH_SERVER_OPTIMIZER) >= 4
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("name", tiers.first(["fed_nova"], list(SINCE)))
 def test_updates_may_be_clipped_adaptively_and_summed_securely(name):
     # 32 bits for numbers in [-64, 64]; examples and their sums are below that.

@@ -19,8 +19,8 @@ def test_equals_tff_fed_avg_bit_for_bit_with_metrics():
     theirs = tff.learning.algorithms.build_weighted_fed_avg(
         models.softmax_regression, build_sgdm(0.1), build_sgdm(1.0)
     )
-    our_state, our_metrics = models.train(ours, DATA, rounds=3)
-    their_state, their_metrics = models.train(theirs, DATA, rounds=3)
+    our_state, our_metrics = models.train(ours, DATA, rounds=2)
+    their_state, their_metrics = models.train(theirs, DATA, rounds=2)
     models.assert_bit_equal(
         models.trainable(ours, our_state), models.trainable(theirs, their_state)
     )
@@ -29,11 +29,11 @@ def test_equals_tff_fed_avg_bit_for_bit_with_metrics():
 
 
 def test_one_round_equals_numpy():
-    process = algorithms.build_fed_avg(models.softmax_regression, 0.5)
+    process = models.fed_avg(0.3)
     state = process.initialize()
     before = models.trainable(process, state)
     state, _ = models.train(process, DATA, state=state)
-    delta = models.pseudo_gradient(before, CLIENTS, rate=0.5)
+    delta = models.pseudo_gradient(before, CLIENTS, rate=0.3)
     for actual, x, d in zip(
         models.trainable(process, state), before, delta, strict=True
     ):
@@ -103,7 +103,7 @@ def test_accepts_any_tff_optimizer_on_both_sides():
 
 def test_a_client_rate_that_is_set_is_used():
     process = models.fed_avg(0.1)
-    other = models.fed_avg()
+    other = models.fed_avg(0.3)
     state = process.initialize()
     hparams = process.get_hparams(state)
     hparams["client_work"]["learning_rate"] = 0.3

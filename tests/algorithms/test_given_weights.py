@@ -1,7 +1,5 @@
 """Clients that count by weights of their own, which their batches have."""
 
-from contextlib import nullcontext
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,7 +7,7 @@ import tensorflow_federated as tff
 
 from tests import tiers
 from tests.client_works import against_keras
-from tff_drift import algorithms, models, simulation
+from tff_drift import algorithms, execution, models, simulation
 
 DRAW = np.random.default_rng(8)
 SIZES = {"a": 5, "b": 2, "c": 4}
@@ -50,6 +48,27 @@ def model_fn_of(train):
     return model_fn
 
 
+@pytest.fixture(scope="module")
+def by_weight():
+    """FedAvg whose clients count by the weights that their batches have."""
+    train = weighted(dict.fromkeys(SIZES, 1.0))
+    return algorithms.build_fed_avg(
+        model_fn_of(train), RATE, client_weighting="client_weight"
+    )
+
+
+@pytest.fixture(scope="module")
+def local_context():
+    return execution.create_local_execution_context()
+
+
+@pytest.fixture
+def local(local_context):
+    """Runs a test under the local context, which a module's tests share."""
+    with tff.framework.get_context_stack().install(local_context):
+        yield
+
+
 def trained_alone(name):
     """Plain SGD over the batches of a client, by hand."""
     kernel, bias = BEGIN
@@ -66,16 +85,17 @@ def trained_alone(name):
 
 @pytest.mark.no_smoke
 @pytest.mark.parametrize("context", tiers.first(["local"], ["local", "native"]))
-def test_the_mean_has_the_weights_given(native_context, context):
+def test_the_mean_has_the_weights_given(native_context, context, request):
+    if context == "local":
+        request.getfixturevalue("local")
     weights = {"a": 0.25, "b": 7.5, "c": 0.0, "another": 3.0}
     train = weighted_by_name(weights)
     del weights["another"]
     data = [train.training_data(name, 0) for name in SIZES]
-    with against_keras.local() if context == "local" else nullcontext():
-        process = algorithms.build_fed_avg(
-            model_fn_of(train), RATE, client_weighting="client_weight"
-        )
-        found, _ = against_keras.round_of(process, BEGIN, *data)
+    process = algorithms.build_fed_avg(
+        model_fn_of(train), RATE, client_weighting="client_weight"
+    )
+    found, _ = against_keras.round_of(process, BEGIN, *data)
     alone = [trained_alone(name) for name in SIZES]
     expected = [
         np.average(parts, axis=0, weights=list(weights.values()))
@@ -318,15 +338,13 @@ def test_weights_that_nobody_gives_or_sums_are_refused():
 
 
 @pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])
-def test_a_client_whose_weight_is_none_is_left_out_and_counted(weight):
+def test_a_client_whose_weight_is_none_is_left_out_and_counted(
+    weight, by_weight, local
+):
     weights = {"a": 0.25, "b": weight, "c": 2.0}
     train = weighted(weights)
     data = [train.training_data(name, 0) for name in SIZES]
-    with against_keras.local():
-        process = algorithms.build_fed_avg(
-            model_fn_of(train), RATE, client_weighting="client_weight"
-        )
-        found, metrics = against_keras.round_of(process, BEGIN, *data)
+    found, metrics = against_keras.round_of(by_weight, BEGIN, *data)
     expected = [
         np.average(parts, axis=0, weights=[0.25, 2.0])
         for parts in zip(trained_alone("a"), trained_alone("c"), strict=True)
@@ -344,13 +362,10 @@ def test_a_client_whose_weight_is_none_is_left_out_and_counted(weight):
         ([1.0, 2.0], r"example 1: found 2.0 .* 1.0 in its first .* are sample_weight"),
     ],
 )
-def test_a_run_refuses_weights_that_are_none(weights, message):
+def test_a_run_refuses_weights_that_are_none(weights, message, by_weight, local):
     train = weighted(dict.fromkeys(SIZES, 1.0))
     clients = {name: train.examples(name) for name in SIZES}
     clients["b"] = {**clients["b"], "client_weight": np.array(weights)}
     train = simulation.ClientDatasets.from_arrays(clients, batch_size=3)
-    process = algorithms.build_fed_avg(
-        model_fn_of(train), RATE, client_weighting="client_weight"
-    )
-    with against_keras.local(), pytest.raises(ValueError, match=f"'b', {message}"):
-        simulation.run_training(process, train, rounds=2, cohort_size=3)
+    with pytest.raises(ValueError, match=f"'b', {message}"):
+        simulation.run_training(by_weight, train, rounds=2, cohort_size=3)

@@ -91,8 +91,8 @@ CASES = {
 in_both_contexts = pytest.mark.parametrize(
     ("case", "context"),
     tiers.first(
-        # Weights of classes, and of examples with a mask.
-        [2, 8],
+        # Weights of examples with a mask.
+        [8],
         [
             (case, "local" if place % 3 else "native")
             for place, case in enumerate(CASES)

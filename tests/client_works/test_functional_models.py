@@ -285,7 +285,12 @@ def evaluated(model, begin, batch):
     return evaluate(tff.learning.models.ModelWeights(begin, []))
 
 
-@pytest.mark.parametrize("loss", OF_EXAMPLES[:4], ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize(
+    "loss",
+    # In the first tier a mean and a sum; of each loss by itself, see
+    # `test_labels_without_a_last_dimension_are_not_one_example`.
+    tiers.first([0, 3], {type(loss).__name__: loss for loss in OF_EXAMPLES[:4]}),
+)
 def test_nor_are_they_in_a_functional_model_of_tff(loss):
     """Labels without a last dimension are not one example, as in `fit`."""
     model, begin, total = assert_a_step_is_one_of_keras(one_output, loss, COLUMN)

@@ -27,25 +27,36 @@ def two_outputs():
     return tf.keras.Model(inputs, outputs)
 
 
-@pytest.mark.parametrize("loss", OF_EXAMPLES, ids=lambda loss: type(loss).__name__)
-def test_labels_without_a_last_dimension_are_not_one_example(loss):
+def twice_one_output():
+    inputs = tf.keras.Input([1])
+    outputs = [one_output()(inputs), one_output()(2 * inputs)]
+    return tf.keras.Model(inputs, outputs)
+
+
+BY_NAME = {type(loss).__name__: loss for loss in OF_EXAMPLES}
+
+
+@pytest.mark.parametrize(
+    ("build", "name"),
+    # In the first tier each loss of one output, and one of two.
+    tiers.first(
+        range(len(BY_NAME) + 1),
+        [(build, name) for build in (one_output, twice_one_output) for name in BY_NAME],
+    ),
+)
+def test_labels_without_a_last_dimension_are_not_one_example(build, name):
     """As in `fit`: labels `[n]` of outputs `[n, 1]` are a number for each example."""
     x, y = COLUMN
-
-    def two():
-        inputs = tf.keras.Input([1])
-        outputs = [one_output()(inputs), one_output()(2 * inputs)]
-        return tf.keras.Model(inputs, outputs)
-
-    for build, losses, labels in ((one_output, loss, y), (two, [loss] * 2, (y, y))):
-        keras_model = build()
-        keras_model.compile("sgd", losses)
-        given = list(labels) if build is two else labels
-        expected = keras_model.evaluate(x, given, verbose=0, return_dict=True)["loss"]
-        spec = against_keras.spec_of((x, labels))
-        model = as_in_fit(tff.learning.models.from_keras_model(build(), losses, spec))
-        found = model.forward_pass((x, labels)).loss
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    losses, labels, given = BY_NAME[name], y, y
+    if build is twice_one_output:
+        losses, labels, given = [losses] * 2, (y, y), [y, y]
+    keras_model = build()
+    keras_model.compile("sgd", losses)
+    expected = keras_model.evaluate(x, given, verbose=0, return_dict=True)["loss"]
+    spec = against_keras.spec_of((x, labels))
+    model = as_in_fit(tff.learning.models.from_keras_model(build(), losses, spec))
+    found = model.forward_pass((x, labels)).loss
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

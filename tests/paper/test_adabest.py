@@ -4,6 +4,7 @@ https://arxiv.org/abs/2204.13170
 """
 
 import copy
+import functools
 import inspect
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ COHORTS = [
 ]
 
 
+@functools.cache
 def adabest(**options):
     return algorithms.build_adabest(stateful.LinearRegression, RATE, **options)
 
@@ -258,7 +260,8 @@ def test_unbalanced_clients_count_by_their_examples_once(options):
     # where that mean of the gradients is 0.
     clients = stateful.ragged_clients([3, 9, 6, 24])
     sizes = [reference.num_examples(client.batches()) for client in clients.values()]
-    driver = stateful.Driver(adabest(mu=MU, beta=1.0, **options), clients)
+    driver = stateful.Driver(adabest(mu=MU, beta=BETA, **options), clients)
+    driver.set_hparam("finalizer", "beta", 1.0)
     for _ in range(3):
         driver.round(list(clients))
     corrections = [driver.remembered(client, stateful.ESTIMATE) for client in clients]

@@ -20,9 +20,9 @@ COHORTS = stateful.dealt_cohorts(list(CLIENTS), 4, rounds=5)
 
 
 @functools.cache
-def build(alpha, server_rate=1.0, rate=RATE, **options):
+def build(alpha, server_rate=1.0, **options):
     return algorithms.build_fed_cm(
-        stateful.LinearRegression, rate, server_rate, alpha=alpha, **options
+        stateful.LinearRegression, RATE, server_rate, alpha=alpha, **options
     )
 
 
@@ -58,18 +58,20 @@ def test_with_alpha_1_it_is_fed_avg_bit_for_bit(options):
 def test_under_a_constant_gradient_the_momentum_grows_to_it():
     # f(w) = w on the first axis, as near as a quadratic comes to it.
     client = {"line": stateful.axis_client(1e-8, optimum=-1e8, steps=STEPS)}
-    driver = stateful.Driver(build(0.25), client)
+    driver = stateful.Driver(build(0.25, 1.5), client)
     for number in range(1, 6):
         driver.round(["line"])
         np.testing.assert_allclose(momentum(driver)[0], 1 - 0.75**number, rtol=1e-5)
 
 
 def test_a_direction_of_the_last_round_is_no_local_gradient():
-    # α = 1/2, η = 1/2, K = 1, f = (w - 1)² / 2: m = -1/2, y = 1/4; then
-    # y = 1/4 - 1/2 (-3/4 / 2 - 1/4) = 9/16 with m = -5/8.
+    # α = 1/4, η = 1/2, K = 1, f = (w - 1)² / 2: m = -1/4, y = 1/8, and x = 3/2 · 1/8.
+    # Then m = -13/16 / 4 - 3/4 / 4 = -25/64, and x = 3/16 + 3/2 · 25/128.
     client = {"one": stateful.axis_client(1.0, optimum=1.0)}
-    driver = stateful.Driver(build(0.5, rate=0.5), client)
+    driver = stateful.Driver(build(0.25, 1.5), client, learning_rate=0.5)
     driver.round(["one"])
-    np.testing.assert_allclose([driver.model[0], momentum(driver)[0]], [0.25, -0.5])
+    np.testing.assert_allclose([driver.model[0], momentum(driver)[0]], [3 / 16, -0.25])
     driver.round(["one"])
-    np.testing.assert_allclose([driver.model[0], momentum(driver)[0]], [0.5625, -0.625])
+    np.testing.assert_allclose(
+        [driver.model[0], momentum(driver)[0]], [123 / 256, -25 / 64]
+    )

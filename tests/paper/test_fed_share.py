@@ -15,13 +15,18 @@ PUBLIC = models.client_arrays([6], seed=5)[0]
 
 @pytest.fixture(
     autouse=True,
+    scope="module",
     params=["local", pytest.param("native", marks=pytest.mark.conformance)],
 )
-def context(request):
+def module_context(request):
     if request.param == "native":
         request.getfixturevalue("worker")
-    create = getattr(execution, f"create_{request.param}_execution_context")
-    with tff.framework.get_context_stack().install(create()):
+    return getattr(execution, f"create_{request.param}_execution_context")()
+
+
+@pytest.fixture(autouse=True)
+def context(module_context, default_context):
+    with tff.framework.get_context_stack().install(module_context):
         yield
 
 
@@ -60,10 +65,15 @@ def test_an_empty_share_is_fed_avg_bit_for_bit():
     models.assert_bit_equal(*results)
 
 
-def test_is_passed_in_every_epoch():
+@pytest.fixture(scope="module")
+def of_two_epochs():
+    return algorithms.build_fed_share(MODEL, 0.3, _shared(PUBLIC), local_epochs=2)
+
+
+def test_is_passed_in_every_epoch(of_two_epochs):
     """As `share` does it: two epochs of own and public examples, in this order."""
     own = [models.datasets([client])[0].repeat(2) for client in OWN]
-    process = algorithms.build_fed_share(MODEL, 0.3, _shared(PUBLIC), local_epochs=2)
+    process = of_two_epochs
     state, metrics = models.train(process, own)
     union = [
         tuple(
@@ -81,18 +91,16 @@ def test_is_passed_in_every_epoch():
     assert metrics[0]["client_work"]["train"]["num_examples"] == 2 * (4 + 8 + 2 * 6)
 
 
-def test_a_client_without_examples_has_the_public_ones_in_every_epoch():
+def test_a_client_without_examples_has_the_public_ones_in_every_epoch(of_two_epochs):
     empty = tuple(part[:0] for part in PUBLIC)
-    process = algorithms.build_fed_share(MODEL, 0.3, _shared(PUBLIC), local_epochs=3)
-    _, metrics = models.train(process, models.datasets([empty]))
-    assert metrics[0]["client_work"]["train"]["num_examples"] == 3 * 6
+    _, metrics = models.train(of_two_epochs, models.datasets([empty]))
+    assert metrics[0]["client_work"]["train"]["num_examples"] == 2 * 6
 
 
 @pytest.mark.conformance
-def test_a_dataset_that_does_not_hold_its_epochs():
-    process = algorithms.build_fed_share(MODEL, 0.3, _shared(PUBLIC), local_epochs=2)
+def test_a_dataset_that_does_not_hold_its_epochs(of_two_epochs):
     with pytest.raises(Exception, match="local_epochs is 2"):
-        models.train(process, models.datasets(models.client_arrays([4 * 3])))
+        models.train(of_two_epochs, models.datasets(models.client_arrays([4 * 3])))
 
 
 @pytest.mark.parametrize(

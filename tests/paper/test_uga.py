@@ -18,7 +18,7 @@ from tff_drift.client_works import keep_trace
 from tff_drift.layers import GRU, LSTM, Dropout, step_seed
 
 RATE = 0.3
-EPOCHS = 3
+EPOCHS = 2
 BATCH_SIZE = 4
 CLIENTS = models.client_arrays([10, 7], seed=3)
 
@@ -348,7 +348,7 @@ def test_a_client_that_breaks_down_is_rejected_and_an_empty_one_does_not_count(u
     assert output.metrics["client_work"]["train"]["num_examples"] == 10 * EPOCHS
 
 
-# Of batches of four: five, and six of which the last two hold fewer examples.
+# Of batches of four: five, and six of which the last three hold fewer examples.
 MISUSES = [(17, "number of batches is not a multiple"), (22, "same number of examples")]
 
 
@@ -357,7 +357,7 @@ def test_datasets_with_another_number_of_epochs_are_refused(
     size, message, uga, each_context
 ):
     client = models.client_arrays([size])
-    with pytest.raises(Exception, match=f"local_epochs is 3.*{message}"):
+    with pytest.raises(Exception, match=f"local_epochs is {EPOCHS}.*{message}"):
         uga.next(uga.initialize(), repeated(client, 1))
 
 

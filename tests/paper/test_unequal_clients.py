@@ -188,42 +188,71 @@ WITHOUT_WEIGHTS = {
 }
 
 
-def one_of_four(aggregator, method, rounds=1, **options):
+def one_of_four(aggregator, method, **options):
     process = build(
         method, num_clients=4, model_aggregator=WITHOUT_WEIGHTS[aggregator], **options
     )
     driver = stateful.Driver(process, ONE_OF_FOUR)
-    for _ in range(rounds):
-        metrics = driver.round(list(ONE_OF_FOUR))
-    return driver, metrics["finalizer"]
+    return driver, driver.round(list(ONE_OF_FOUR))["finalizer"]
 
 
-@pytest.mark.parametrize("aggregator", tiers.first(["mean"], list(WITHOUT_WEIGHTS)))
-def test_what_servers_estimate_allows_for_zeros_in_a_mean_without_weights(aggregator):
+_AGGREGATORS = pytest.mark.parametrize(
+    "aggregator", tiers.first(["mean"], list(WITHOUT_WEIGHTS))
+)
+
+
+@_AGGREGATORS
+@pytest.mark.parametrize(
+    ("method", "share"),
+    # One step of the server for both.
+    tiers.first([0], [("fed_cm", "alpha"), ("scaffold_momentum", "beta")]),
+)
+def test_a_momentum_allows_for_zeros_in_a_mean_without_weights(
+    aggregator, method, share
+):
     # The mean of all four Δ_i is η 10 / 4.
-    for method, share in (("fed_cm", "alpha"), ("scaffold_momentum", "beta")):
-        driver, _ = one_of_four(aggregator, method, **{share: 1.0})
-        np.testing.assert_allclose(driver.model[0], -RATE * 10 / 4, rtol=1e-4)
-        momentum = stateful.vector(driver.state.finalizer["momentum"])
-        np.testing.assert_allclose(momentum[0], 1.0, rtol=1e-4)
+    driver, _ = one_of_four(aggregator, method, **{share: 1.0})
+    np.testing.assert_allclose(driver.model[0], -RATE * 10 / 4, rtol=1e-4)
+    momentum = stateful.vector(driver.state.finalizer["momentum"])
+    np.testing.assert_allclose(momentum[0], 1.0, rtol=1e-4)
+
+
+@_AGGREGATORS
+def test_what_servers_estimate_allows_for_zeros_in_a_mean_without_weights(aggregator):
     # h is the mean of all four h_i, 1 and three zeros, in every round.
-    for rounds in (1, 2):
-        driver, _ = one_of_four(aggregator, "scaffold_m", rounds)
-        np.testing.assert_allclose(driver.server_variate()[0], 1 / 4, rtol=1e-4)
+    driver, _ = one_of_four(aggregator, "scaffold_m")
+    np.testing.assert_allclose(driver.server_variate()[0], 1 / 4, rtol=1e-4)
+    driver.round(list(ONE_OF_FOUR))
+    np.testing.assert_allclose(driver.server_variate()[0], 1 / 4, rtol=1e-4)
     # h is the sum of all g_i over N.
     driver, _ = one_of_four(aggregator, "fed_dyn", mu=0.0)
     np.testing.assert_allclose(driver.server_estimate()[0], RATE * 10 / 4, rtol=1e-4)
     # With a single client that counts the variance is unknown.
     _, measured = one_of_four(aggregator, "adabest", beta="auto", mu=0.0)
     np.testing.assert_allclose(measured["beta"], 0.0, atol=1e-4)
+
+
+_STEP = fed_exp.FedExpStep(1e-9)
+
+
+@_AGGREGATORS
+@pytest.mark.parametrize(
+    ("method", "options"),
+    tiers.first(
+        [0],
+        [
+            ("fed_exp", {"epsilon": 1e-9}),
+            (
+                "fed_avg",
+                {"server_learning_rate": _STEP, "client_weighting": UNIFORM},
+            ),
+        ],
+    ),
+)
+def test_the_step_of_fed_exp_allows_for_them_too(aggregator, method, options):
     # Of Δ and three zeros: (Δ² / 4) / (2 (Δ / 4)²).
-    step = fed_exp.FedExpStep(1e-9)
-    for method, options in (
-        ("fed_exp", {"epsilon": 1e-9}),
-        ("fed_avg", {"server_learning_rate": step, "client_weighting": UNIFORM}),
-    ):
-        _, measured = one_of_four(aggregator, method, **options)
-        np.testing.assert_allclose(measured["extrapolation"], 2.0, rtol=1e-4)
+    _, measured = one_of_four(aggregator, method, **options)
+    np.testing.assert_allclose(measured["extrapolation"], 2.0, rtol=1e-4)
 
 
 def test_an_automatic_beta_takes_the_weights_of_the_updates():

@@ -164,9 +164,9 @@ def create(factory, value_type):
 
 # In the first tier one of each kind of sums, states and measurements.
 FIRST = (
-    *("mean", "clipping_zeroing", "concat", "hadamard", "secure_sum_adaptive"),
-    *("secure_modular_sum", "secure_mean", "dp_adaptive", "encoded_sum", "reservoir"),
-    *("measurements", "adaptive_clipping", "cohort_measurements", "reject_non_finite"),
+    *("mean", "clipping_zeroing", "concat", "secure_modular_sum", "secure_mean"),
+    *("dp_adaptive", "measurements", "adaptive_clipping", "cohort_measurements"),
+    "reject_non_finite",
 )
 
 

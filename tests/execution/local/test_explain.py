@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_drift
-from tests import models
+from tests import models, tiers
 from tests.execution.local.support import call, training
 from tff_drift import execution, system
 from tff_drift.execution.local import phases
@@ -178,13 +178,16 @@ ADVICE = (
 
 @pytest.mark.parametrize(
     ("clients", "options", "advice"),
-    [
-        (16, {"limits": execution.Limits(many_clients=8)}, "2 groups"),
-        (16, {"limits": execution.Limits(many_clients=16)}, None),
-        (8, {"batch_clients": False}, "8 clients"),
-        (7, {"batch_clients": False}, None),
-        (8, {"batch_clients": False, "max_concurrent_clients": 1}, None),
-    ],
+    tiers.first(
+        [0, 3],
+        [
+            (16, {"limits": execution.Limits(many_clients=8)}, "2 groups"),
+            (16, {"limits": execution.Limits(many_clients=16)}, None),
+            (8, {"batch_clients": False}, "8 clients"),
+            (7, {"batch_clients": False}, None),
+            (8, {"batch_clients": False, "max_concurrent_clients": 1}, None),
+        ],
+    ),
 )
 def test_one_thread_for_each_operation_is_named_where_it_pays(
     monkeypatch, clients, options, advice

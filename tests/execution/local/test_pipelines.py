@@ -70,27 +70,27 @@ PIPELINES = {
     "none": lambda data: list(data.batch(2).map(_renamed)),
     "unbatched": lambda data: data.batch(2).map(_renamed).unbatch().batch(3),
     "moving": lambda data: data.batch(2).map(_renamed),
-    "moving twice": lambda data: data.map(lambda each: {**each}).map(_renamed).batch(2),
-    "arithmetic": lambda data: data.batch(2).map(_scaled),
     "moving and arithmetic": lambda data: data.map(lambda x: x).map(_scaled).batch(2),
+    "arithmetic": lambda data: data.batch(2).map(_scaled),
+    "moving twice": lambda data: data.map(lambda each: {**each}).map(_renamed).batch(2),
     "shuffled": lambda data: data.shuffle(7, seed=3).batch(2).map(_renamed),
     "shuffled and repeated": lambda data: (
         data.map(_renamed).shuffle(7, seed=3).repeat(2).batch(3)
     ),
+    "padded": lambda data: data.map(_shortened).padded_batch(3),
+    "interleaved": lambda data: data.batch(3).map(_renamed).interleave(_slice).batch(2),
     "repeated and shuffled": lambda data: (
         data.repeat(2).shuffle(3, seed=2).batch(3, drop_remainder=True).map(_scaled)
     ),
-    "interleaved": lambda data: data.batch(3).map(_renamed).interleave(_slice).batch(2),
-    "padded": lambda data: data.map(_shortened).padded_batch(3),
-    "filtered": lambda data: (
-        data.filter(lambda each: each["label"] > 0).map(_renamed).batch(2)
-    ),
+    "with options": lambda data: _with_options(data.batch(2).map(_renamed)),
     "kept": lambda data: data.map(_renamed).cache().repeat(2).batch(4).prefetch(1),
     "in parallel": lambda data: data.map(_renamed, num_parallel_calls=2).batch(2),
     "concatenated": lambda data: (
         data.take(2).concatenate(data.skip(3)).batch(2).map(_renamed)
     ),
-    "with options": lambda data: _with_options(data.batch(2).map(_renamed)),
+    "filtered": lambda data: (
+        data.filter(lambda each: each["label"] > 0).map(_renamed).batch(2)
+    ),
 }
 
 
@@ -240,7 +240,8 @@ def _contexts():
     }
 
 
-# One for each kind of what batches come through: other ones are made of these.
+# One for each kind of what batches come through: other ones are made of these. At every
+# fifth place a way has the same kind of step, and so the same computation.
 FIRST = ("none", "moving twice", "repeated and shuffled", "filtered")
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow.python.eager import context as eager_context
 
-from tests import models
+from tests import models, tiers
 from tests.execution.local.support import MODES, assert_same, call
 from tff_drift import algorithms, execution
 from tff_drift.execution.local.phases import RunnablePlan
@@ -33,13 +33,15 @@ def state(process, fast):
 
 
 @pytest.mark.no_smoke
-def test_equal_from_run_to_run_whatever_the_concurrency(process, state, fast):
+@pytest.mark.parametrize("concurrency", tiers.first([1], [1, 3]))
+def test_equal_from_run_to_run_whatever_the_concurrency(
+    process, state, fast, concurrency
+):
     expected = call(fast, process.next, state, DATA)
-    for concurrency in (1, 3):
-        context = execution.create_local_execution_context(
-            max_concurrent_clients=concurrency
-        )
-        assert_same(call(context, process.next, state, DATA), expected)
+    context = execution.create_local_execution_context(
+        max_concurrent_clients=concurrency
+    )
+    assert_same(call(context, process.next, state, DATA), expected)
 
 
 @pytest.mark.conformance

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests import models
+from tests import models, tiers
 from tests.execution.local.support import call
 from tff_drift import execution
-from tff_drift.execution.local.graphs import saved_functions
+from tff_drift.execution.local.graphs import functions, saved_functions
 from tff_drift.execution.local.runners import vectorization
 
 pytestmark = pytest.mark.no_smoke
@@ -21,6 +21,21 @@ SIZES = [8, 9, 11, 8, 4, 12, 16, 8]
 @pytest.fixture(scope="module")
 def process():
     return models.fed_avg()
+
+
+@pytest.fixture(scope="module")
+def expected(process):
+    """The state after a round without a folder."""
+    return _train(process)
+
+
+@pytest.fixture(scope="module")
+def good_file(process, expected, tmp_path_factory):
+    """The name and the content of the file that a round leaves."""
+    folder = tmp_path_factory.mktemp("functions")
+    assert _train(process, functions_folder=folder) == expected
+    (path,) = folder.iterdir()
+    return path.name, path.read_bytes()
 
 
 def _train(process, sizes=SIZES, **options):
@@ -45,8 +60,9 @@ def built(monkeypatch):
     return parts
 
 
-def test_a_later_context_loads_what_an_earlier_one_built(tmp_path, process, built):
-    expected = _train(process)
+def test_a_later_context_loads_what_an_earlier_one_built(
+    tmp_path, process, expected, built
+):
     folder = tmp_path / "a" / "b"
     assert _train(process, functions_folder=folder) == expected
     assert len(built) > 0
@@ -61,18 +77,19 @@ def test_a_later_context_loads_what_an_earlier_one_built(tmp_path, process, buil
     assert len(os.listdir(folder)) == 2
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "empty"])
-def test_a_damaged_file_is_written_again(tmp_path, process, built, damage):
-    expected = _train(process, functions_folder=tmp_path)
-    (path,) = tmp_path.iterdir()
-    content = path.read_bytes()
+@pytest.mark.parametrize(
+    "damage", tiers.first(["cut", "changed"], ["cut", "changed", "empty"])
+)
+def test_a_damaged_file_is_written_again(
+    tmp_path, process, expected, good_file, built, damage
+):
+    name, content = good_file
     damaged = {
         "cut": content[: len(content) // 2],
         "changed": content[:-9] + bytes([content[-9] ^ 1]) + content[-8:],
         "empty": b"",
     }
-    path.write_bytes(damaged[damage])
-    built.clear()
+    (tmp_path / name).write_bytes(damaged[damage])
     assert _train(process, functions_folder=tmp_path) == expected
     assert len(built) > 0
     built.clear()
@@ -80,23 +97,37 @@ def test_a_damaged_file_is_written_again(tmp_path, process, built, damage):
     assert built == []
 
 
-def test_a_folder_that_cannot_be_written_is_told_once(tmp_path, process, caplog):
+def _saved(store, number):
+    """Returns what a store's function makes of 1: it adds the number."""
+    spec = tf.TensorSpec([], tf.float32)
+
+    def trace():
+        return functions.trace(lambda x: [x + number], [spec])
+
+    (result,) = store.get([number], [spec], trace)(tf.constant(1.0))
+    return float(result)
+
+
+def test_a_folder_that_cannot_be_written_is_told_once(tmp_path, caplog):
     (tmp_path / "file").touch()
-    folder = tmp_path / "file" / "folder"
-    context = execution.create_local_execution_context(functions_folder=folder)
-    state = call(context, process.initialize)
-    for sizes in (SIZES, SIZES[:6]):
-        data = models.datasets(models.client_arrays(sizes))
-        state = call(context, process.next, state, data).state
+    store = saved_functions.SavedFunctions(tmp_path / "file" / "folder")
+    assert [_saved(store, number) for number in (1.0, 2.0)] == [2.0, 3.0]
     (told,) = caplog.messages
     assert told.startswith("functions_folder keeps no functions from now on: ")
 
 
-def test_the_functions_used_least_recently_go(tmp_path, process, monkeypatch):
-    monkeypatch.setattr(saved_functions, "_MOST_FILES", 1)
-    _train(process, functions_folder=tmp_path)
-    (first,) = tmp_path.iterdir()
-    os.utime(first, (0, 0))
-    _train(process, SIZES[:6], functions_folder=tmp_path)
-    (second,) = tmp_path.iterdir()
-    assert second != first
+def test_the_functions_used_least_recently_go(tmp_path, monkeypatch):
+    monkeypatch.setattr(saved_functions, "_MOST_FILES", 2)
+    store = saved_functions.SavedFunctions(tmp_path)
+    names = []
+    for number in (1.0, 2.0):
+        _saved(store, number)
+        (name,) = set(os.listdir(tmp_path)) - set(names)
+        names.append(name)
+        os.utime(tmp_path / name, (number, number))
+    # Used once more, the first one is the one that stays.
+    _saved(store, 1.0)
+    _saved(store, 3.0)
+    left = set(os.listdir(tmp_path))
+    assert len(left) == 2
+    assert left & set(names) == {names[0]}

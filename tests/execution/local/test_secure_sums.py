@@ -68,9 +68,9 @@ def _secure_sum(name, kind):
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    # In the first tier each sum and each kind.
+    # In the first tier each sum, with numbers, limits and structures of their own.
     tiers.first(
-        [0, 4, 8, 10, 12, 16, 20],
+        [0, 10, 16, 20],
         list(itertools.product(SUMS, KINDS)),
     ),
 )

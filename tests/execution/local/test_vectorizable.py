@@ -165,9 +165,9 @@ def test_squeeze_of_any_shape_keeps_clients():
 OPERATIONS = sorted({each.operation for each in CASES})
 
 
-# In the first tier every fifteenth.
+# In the first tier every thirtieth.
 @pytest.mark.parametrize(
-    "operation", tiers.first(["Roll", *range(1, len(OPERATIONS), 15)], OPERATIONS)
+    "operation", tiers.first(["Roll", *range(1, len(OPERATIONS), 30)], OPERATIONS)
 )
 def test_vectorized_as_one_by_one(operation):
     for each in CASES:
