@@ -101,7 +101,7 @@ def _check_integers(values: list[Any], array: np.ndarray) -> None:
                 continue
             if is_object or int(value) != float(value):
                 raise ValueError(
-                    f"row {row} has the integer {checks.shown(value)}, too large to be "
+                    f"row {row} has the integer {checks.shown(int(value))}, too large to be "
                     "kept as it is beside the other numbers. Write a code as a string, "
                     "a quantity as a float."
                 )
