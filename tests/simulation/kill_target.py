@@ -18,7 +18,9 @@ from tff_drift import (
 )
 from tff_drift.simulation import callbacks
 
-ROUNDS = 40
+KILLS = int(os.environ.get("TFF_DRIFT_KILLS", "1"))
+# A checkpoint and an evaluation come round in those of each kill.
+ROUNDS = 5 + 9 * KILLS
 CLIENTS = {
     f"client_{index}": client
     for index, client in enumerate(models.client_arrays([5, 8, 11, 14, 6, 9], seed=2))

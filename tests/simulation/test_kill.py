@@ -25,7 +25,6 @@ from tff_drift.simulation.records.checkpoint import load_checkpoint
 
 pytestmark = pytest.mark.no_smoke
 
-KILLS = int(os.environ.get("TFF_DRIFT_KILLS", "1"))
 ROOT = pathlib.Path(__file__).parents[2]
 
 
@@ -79,8 +78,8 @@ def test_killed_and_restarted_run_equals_an_uninterrupted_one(algorithm, tmp_pat
     print(f"The seed of the moments of the kills is {seed}.")
     choose = random.Random(seed)
     killed, log_path = tmp_path / "killed", tmp_path / "killed.log"
-    span = (kill_target.ROUNDS - 5) // KILLS
-    for kill in range(KILLS):
+    span = (kill_target.ROUNDS - 5) // kill_target.KILLS
+    for kill in range(kill_target.KILLS):
         # Kills are spread over the run, each at any moment of some round.
         round_ = 1 + kill * span + choose.randrange(span)
         with open(log_path, "wb") as log:
@@ -112,6 +111,7 @@ def test_killed_and_restarted_run_equals_an_uninterrupted_one(algorithm, tmp_pat
             assert np.any(one != 0)
 
 
+@pytest.mark.conformance
 def test_interrupt_stops_after_a_round_with_one_line(tmp_path):
     output_dir, log_path = tmp_path / "run", tmp_path / "log"
     with open(log_path, "wb") as log:

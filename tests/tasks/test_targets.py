@@ -7,10 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
+import tensorflow_federated as tff
 
 import tasks
 from tests import tiers
-from tff_drift import algorithms, simulation
+from tff_drift import algorithms, execution, simulation
 
 _PRICES = [1.5, -2.0, 3.25, 10.0, 0.125, 7.0]
 
@@ -95,13 +96,15 @@ def test_linear_regression_finds_the_line():
     x = rng.uniform(-1, 1, 200)
     frame = pd.DataFrame({"o": np.arange(200) % 4, "x": x, "y": 3 * x - 0.5})
     task = tasks.from_frame(frame, client_id="o", label="y")
-    result = simulation.run_training(
-        algorithms.build_fed_avg(task.model_fn, 0.2),
-        task.train,
-        rounds=30,
-        cohort_size=4,
-        callbacks=[task.evaluation(rounds_per_evaluation=30)],
-    )
+    local = execution.create_local_execution_context()
+    with tff.framework.get_context_stack().install(local):
+        result = simulation.run_training(
+            algorithms.build_fed_avg(task.model_fn, 0.2),
+            task.train,
+            rounds=30,
+            cohort_size=4,
+            callbacks=[task.evaluation(rounds_per_evaluation=30)],
+        )
     kernel, bias = result.model_weights.trainable
     np.testing.assert_allclose([kernel.item(), bias.item()], [3, -0.5], atol=1e-2)
     assert result.rows[-1]["test_mae"] < 1e-2
