@@ -103,8 +103,8 @@ def _check_not_rounded(value: Any, column: Any, where: str) -> None:
         return
     if abs(value) >= 2 ** (np.finfo(type(value)).nmant + 1):
         raise example_checks.DataError(
-            f"{where}, column {checks.shown(column)}: the client {float(value)} is a float, "
-            "to which integers so large are rounded, two perhaps to one. Read ids as "
+            f"{where}, column {checks.shown(column)}: the client {float(value)} is a "
+            "float, to which integers so large are rounded, two perhaps to one. Read ids as "
             f"strings, such as by pandas.read_csv(..., dtype={{{column!r}: str}})."
         )
 

@@ -101,9 +101,9 @@ def _check_integers(values: list[Any], array: np.ndarray) -> None:
                 continue
             if is_object or int(value) != float(value):
                 raise ValueError(
-                    f"row {row} has the integer {checks.shown(int(value))}, too large to be "
-                    "kept as it is beside the other numbers. Write a code as a string, "
-                    "a quantity as a float."
+                    f"row {row} has the integer {checks.shown(int(value))}, too large "
+                    "to be kept as it is beside the other numbers. Write a code as a "
+                    "string, a quantity as a float."
                 )
 
 
