@@ -104,8 +104,8 @@ def _check_not_rounded(value: Any, column: Any, where: str) -> None:
     if abs(value) >= 2 ** (np.finfo(type(value)).nmant + 1):
         raise example_checks.DataError(
             f"{where}, column {checks.shown(column)}: the client {float(value)} is a "
-            "float, to which integers so large are rounded, two perhaps to one. Read ids as "
-            f"strings, such as by pandas.read_csv(..., dtype={{{column!r}: str}})."
+            "float, to which integers so large are rounded, two perhaps to one. Read "
+            f"ids as strings, such as by pandas.read_csv(..., dtype={{{column!r}: str}})."
         )
 
 
