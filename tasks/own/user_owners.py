@@ -105,7 +105,8 @@ def _check_not_rounded(value: Any, column: Any, where: str) -> None:
         raise example_checks.DataError(
             f"{where}, column {checks.shown(column)}: the client {float(value)} is a "
             "float, to which integers so large are rounded, two perhaps to one. Read "
-            f"ids as strings, such as by pandas.read_csv(..., dtype={{{column!r}: str}})."
+            "ids as strings, such as by "
+            f"pandas.read_csv(..., dtype={{{column!r}: str}})."
         )
 
 
