@@ -397,9 +397,9 @@ MUTATIONS = [
     _mutation(
         "Mime: the gradient at x on another minibatch, of one example",
         LOCAL_WORK,
-        "at_x = initial_model.gradients(initial_state, batch, seed).gradients",
-        "at_x = initial_model.gradients(initial_state, "
-        "tf.nest.map_structure(lambda part: part[:1], batch), seed).gradients",
+        "initial_model.gradients_at(x, initial_state, batch, seed)",
+        "initial_model.gradients_at(x, initial_state, "
+        "tf.nest.map_structure(lambda part: part[:1], batch), seed)",
         tests="test_mime.py",
     ),
     _mutation(
