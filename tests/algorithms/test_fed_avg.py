@@ -28,6 +28,36 @@ def test_equals_tff_fed_avg_bit_for_bit_with_metrics():
         assert our_round["client_work"]["train"] == their_round["client_work"]["train"]
 
 
+def test_a_seed_of_keras_draws_the_initial_weights_of_tff_builder():
+    def model_fn():
+        net = tf.keras.Sequential(
+            [
+                tf.keras.layers.Input([3]),
+                tf.keras.layers.Dense(4, activation="relu"),
+                tf.keras.layers.Dense(4),
+            ]
+        )
+        return tff.learning.models.from_keras_model(
+            net,
+            tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            DATA[0].element_spec,
+        )
+
+    def drawn(build):
+        tf.keras.utils.set_random_seed(1)
+        process = build()
+        return models.trainable(process, process.initialize())
+
+    models.assert_bit_equal(
+        drawn(lambda: algorithms.build_fed_avg(model_fn, 0.1)),
+        drawn(
+            lambda: tff.learning.algorithms.build_weighted_fed_avg(
+                model_fn, build_sgdm(0.1), build_sgdm(1.0)
+            )
+        ),
+    )
+
+
 def test_one_round_equals_numpy():
     process = models.fed_avg(0.3)
     state = process.initialize()
@@ -312,7 +342,7 @@ def test_model_fn_is_built_few_times():
         return models.softmax_regression()
 
     algorithms.build_fed_avg(model_fn, 0.1)
-    assert len(calls) == 3
+    assert len(calls) == 2
 
 
 @pytest.mark.parametrize(

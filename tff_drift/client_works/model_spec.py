@@ -88,21 +88,20 @@ def _check_dtypes(trainable: compat.Type) -> None:
 def _variable_model_spec(
     model_fn: Callable[[], tff.learning.models.VariableModel],
 ) -> ModelSpec:
-    # A graph of its own keeps this model's variables out of the caller's.
-    with tf.Graph().as_default(), value_files.left_out():
-        model = build_variable_model(model_fn)
-        weights_type = tff.learning.models.weights_type_from_model(model)
-        input_spec = model.input_spec
-        finalizers = model.metric_finalizers()
-        loaded = loaded_weights(model_fn, model)
+    described: list[tuple[Any, Any]] = []
 
     @compat.tf_computation
     def initial_weights() -> tff.learning.models.ModelWeights:
-        weights = tff.learning.models.ModelWeights.from_model(model_fn())
+        # Describing this model spares a call that would build another.
+        model = build_variable_model(model_fn)
+        described.append((model.input_spec, model.metric_finalizers()))
+        weights = tff.learning.models.ModelWeights.from_model(model)
         flat = tf.nest.flatten(weights)
-        for place, value in loaded.items():
+        for place, value in loaded_weights(model_fn, model).items():
             flat[place] = value_files.constant(value)
         return tf.nest.pack_sequence_as(weights, flat)
+
+    ((input_spec, finalizers),) = described
 
     def build() -> LocalModel:
         with value_files.left_out():
@@ -111,7 +110,7 @@ def _variable_model_spec(
     return ModelSpec(
         build=build,
         initial_weights=initial_weights,
-        weights_type=weights_type,
+        weights_type=initial_weights.type_signature.result,
         data_type=compat.SequenceType(compat.tensorflow_to_type(input_spec)),
         metric_finalizers=finalizers,
         loop_implementation=tff.learning.LoopImplementation.DATASET_REDUCE,
