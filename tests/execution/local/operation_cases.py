@@ -471,7 +471,11 @@ CASES = (
     *(
         each
         # As of layers of batches and of features, `LayerNormalization` among them.
-        for data_format, shape in (("NHWC", (4, 3, 2, 5)), ("NCHW", (1, 5, 6, 1)))
+        for data_format, shape in (
+            ("NHWC", (4, 3, 2, 5)),
+            ("NCHW", (2, 5, 6, 1)),
+            ("NCHW", (1, 5, 6, 1)),
+        )
         for each in _normalizations(data_format, shape)
     ),
     *(

@@ -156,32 +156,45 @@ def _remove_functions(names: Iterable[str]) -> None:
         eager_context.context().remove_function(name)
 
 
-def one_at_a_time(function: Any, of_clients: bool = False) -> Callable[..., Any]:
-    """Returns a function for which threads wait, if its kernels cannot be shared.
+def for_threads(function: Any, of_clients: bool = False) -> Callable[..., Any]:
+    """Returns a function that threads may call at once, of which some calls wait.
+
+    The first call is made alone: each of several that find no kernels would optimize
+    the function's graph, and make the kernels.
 
     With oneDNN, TensorFlow's fused normalization keeps the number of channels of a call
     in its kernel. Two calls at once whose numbers differ write beyond their memory, and
-    may return wrong moments before the program crashes. Vectorized clients have
-    channels of their own; Keras' `LayerNormalization` has one for each row of a batch,
-    in the second dimension.
+    may return wrong moments before the program crashes: such calls are all made alone.
+    Vectorized clients have channels of their own; Keras' `LayerNormalization` has one
+    for each row of a batch, in the second dimension.
 
     Args:
       function: A TensorFlow function with a `graph`.
       of_clients: Whether it is of vectorized clients, whose number varies.
 
     Returns:
-      The function, or one that runs it in one thread at a time.
+      The function.
     """
     nodes = patterns.all_nodes(function.graph.as_graph_def())
-    if not any(_varies(node, of_clients) for node in nodes):
-        return function
     lock = threading.Lock()
+    was_called = threading.Event()
 
     def alone(*inputs: Any) -> Any:
         with lock:
             return function(*inputs)
 
-    return alone
+    def first_alone(*inputs: Any) -> Any:
+        if not was_called.is_set():
+            with lock:
+                if not was_called.is_set():
+                    results = function(*inputs)
+                    was_called.set()
+                    return results
+        return function(*inputs)
+
+    if any(_varies(node, of_clients) for node in nodes):
+        return alone
+    return first_alone
 
 
 def _varies(node: Any, of_clients: bool) -> bool:

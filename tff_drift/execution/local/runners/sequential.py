@@ -69,7 +69,7 @@ class SequentialRunner:
     def _program(self) -> tuple[Callable[..., Any], str | None]:
         """The function that runs, and why TFF's own graph runs if it has a loop."""
         function, why = self._as_loops_of_the_graph()
-        return functions.one_at_a_time(function), why
+        return functions.for_threads(function), why
 
     def _as_loops_of_the_graph(self) -> tuple[TensorFunction, str | None]:
         function = self.function.function

@@ -47,7 +47,7 @@ def concrete(
         )
 
     flat = trace() if saved is None else saved.get(content, specs, trace)
-    run = functions.one_at_a_time(flat, of_clients=True)
+    run = functions.for_threads(flat, of_clients=True)
     return lambda *parts: run(*tf.nest.flatten(parts))
 
 

@@ -1,0 +1,138 @@
+"""Normalizations of one image as plain operations, beside TensorFlow's kernels."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tff_drift.execution.local.client_program import normalizations
+
+EPSILON = 1e-3
+
+
+def arrays(channels=5, height=3, width=2, images=1):
+    random = np.random.default_rng(1)
+    shape = (images, channels, height, width)
+    image, of_result = (random.normal(size=shape).astype(np.float32) for _ in range(2))
+    # Far from 0, where a variance as a mean of squares has no digits left.
+    image[:, 1] += 1_000
+    scale, offset = random.normal(size=(2, channels)).astype(np.float32)
+    return image, of_result, scale, offset
+
+
+def results_of(make, values):
+    """What an operation returns, and what stands for it, of the same values."""
+    with tf.Graph().as_default():
+        given = [tf.compat.v1.placeholder(x.dtype, x.shape) for x in values]
+        results = make(*given)
+        plain = normalizations.as_plain(results[0].op)
+        if plain is None:
+            return None
+        with tf.compat.v1.Session() as session:
+            feeds = dict(zip(given, values, strict=True))
+            return session.run((list(results), plain), feeds)
+
+
+def normalization(image, scale, offset, mean, variance, **options):
+    return tf.raw_ops.FusedBatchNormV3(
+        x=image,
+        scale=scale,
+        offset=offset,
+        mean=mean,
+        variance=variance,
+        epsilon=EPSILON,
+        **{"data_format": "NCHW", "is_training": True, **options},
+    )
+
+
+def gradient(image, of_result, scale):
+    forward = normalization(image, scale, scale, [], [])
+    return tf.raw_ops.FusedBatchNormGradV3(
+        y_backprop=of_result,
+        x=image,
+        scale=scale,
+        reserve_space_1=forward.reserve_space_1,
+        reserve_space_2=forward.reserve_space_2,
+        reserve_space_3=forward.reserve_space_3,
+        epsilon=EPSILON,
+        data_format="NCHW",
+        is_training=True,
+    )
+
+
+@pytest.mark.parametrize("share", [1.0, 0.25])
+@pytest.mark.parametrize("size", [(5, 3, 2), (4, 6, 1), (3, 1, 1)])
+def test_results_and_moments_are_those_of_the_kernel(share, size):
+    image, _, scale, offset = arrays(*size)
+    averages = np.arange(2 * size[0], dtype=np.float32).reshape(2, -1)
+    if share == 1:
+        averages = averages[:, :0]
+    of_kernel, plain = results_of(
+        lambda *given: normalization(*given, exponential_avg_factor=share),
+        [image, scale, offset, *averages],
+    )
+    # All but what the kernels keep for themselves.
+    for actual, expected in zip(plain[:5], of_kernel[:5], strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_results_are_the_definition():
+    image, _, scale, offset = arrays()
+    wide = image.astype(np.float64)
+    mean = wide.mean((2, 3), keepdims=True)
+    variance = wide.var((2, 3), keepdims=True)
+    expected = (wide - mean) / np.sqrt(variance + EPSILON)
+    expected = expected * scale[:, None, None] + offset[:, None, None]
+    empty = np.zeros([0], np.float32)
+    _, plain = results_of(normalization, [image, scale, offset, empty, empty])
+    np.testing.assert_allclose(plain[0], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [(5, 3, 2), (4, 6, 1), (3, 1, 1)])
+def test_gradients_are_those_of_the_kernel(size):
+    image, of_result, scale, _ = arrays(*size)
+    of_kernel, plain = results_of(gradient, [image, of_result, scale])
+    for actual, expected in zip(plain[:3], of_kernel[:3], strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_what_keras_gives_for_a_scale_and_an_offset_is_left_out():
+    with tf.Graph().as_default():
+        given = tf.compat.v1.placeholder(tf.float32, [1, None, None, 1])
+        channels = tf.shape(given)[1:2]
+        for scale, products in ((1.0, 1), (2.0, 2)):
+            result = normalization(
+                given, tf.fill(channels, scale), tf.fill(channels, 0.0), [], []
+            )
+            plain, *_ = normalizations.as_plain(result[0].op)
+            assert plain.op.type == "Mul"
+            assert [x.op.type for x in plain.op.inputs].count("Mul") == products - 1
+
+
+@pytest.mark.parametrize(
+    ("images", "options"),
+    [
+        (2, {}),
+        (1, {"data_format": "NHWC"}),
+        (1, {"is_training": False}),
+    ],
+)
+def test_others_stay(images, options):
+    image, _, scale, offset = arrays(4, 4, 4, images)
+    assert (
+        results_of(
+            lambda *given: normalization(*given, **options),
+            [image, scale, offset, scale, offset],
+        )
+        is None
+    )
+
+
+def test_half_precision_stays():
+    image, _, scale, offset = arrays()
+    assert (
+        results_of(
+            lambda x, *given: normalization(tf.cast(x, tf.float16), *given, [], []),
+            [image, scale, offset],
+        )
+        is None
+    )
