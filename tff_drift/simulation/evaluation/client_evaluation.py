@@ -153,7 +153,8 @@ def build_evaluation(
         `tff.learning.models.FunctionalModel`.
       test: The test clients.
       accuracy_metric: The model's headline metric, whose mean and percentiles
-        over clients are reported. `None` reports none.
+        over clients are reported; `None` reports none. The default, `accuracy`, is left
+        out of a model that has none, such as that of a regression.
       batch_size: The number of examples in a batch; it changes speed alone.
       max_clients: Evaluate on this many test clients, sampled once; `None`, the
         default, evaluates on all.
@@ -167,7 +168,7 @@ def build_evaluation(
 
     Raises:
       TypeError: If an argument has the wrong type.
-      ValueError: If `accuracy_metric` is not one of the model's metrics or is one that
+      ValueError: If `accuracy_metric` is another that the model has not, or one that
         is no number, as `tf.keras.metrics.Precision([0.3, 0.7])` is not, or a number is
         out of its range.
     """
@@ -179,6 +180,8 @@ def build_evaluation(
     measurement = build()
     evaluator = measurement.evaluator
     clients = test.fitting("test", evaluator.input_spec)
+    if accuracy_metric == "accuracy" and "accuracy" not in evaluator.metric_names:
+        accuracy_metric = None
     if accuracy_metric is not None:
         names = (*evaluator.number_names, None)
         checks.check_one_of("accuracy_metric", accuracy_metric, names)
