@@ -334,6 +334,8 @@ def test_a_model_without_accuracy_is_evaluated_without_its_spread():
     # (3 - 1 - 4)².
     assert evaluate(weights) == {"loss": 4.0, "num_examples": 1, "num_batches": 1}
     assert evaluate.settings["accuracy_metric"] is None
+    with pytest.raises(ValueError, match="None, found 'accuracy'"):
+        build_evaluation(model_fn, clients, accuracy_metric="accuracy")
 
 
 def test_where_operations_have_one_thread_clients_are_evaluated_side_by_side(
