@@ -21,6 +21,7 @@ _FORMER = {
     "--epochs": ("--client_epochs",),
     "--cohort_size": ("--clients_per_round",),
     "--num_rounds": ("--rounds",),
+    "--rounds": ("--rounds_before", "--race_rounds"),
     "--weight_decay": ("--client_weight_decay", "--server_weight_decay"),
     "--mu": ("--adabest_mu", "--fed_dyn_mu", "--fed_prox_mu"),
     "--workers": ("--ray_address",),

@@ -197,7 +197,8 @@ def table_examples(
     if time is not None:
         _check_times(rows[time], f"{where}, field {checks.shown(time)}")
         # An index may have the column's name.
-        rows = rows.reset_index(drop=True).sort_values(time, kind="stable")
+        times = rows[time].reset_index(drop=True)
+        rows = rows.iloc[times.sort_values(kind="stable").index]
     for name in columns:
         column = rows[name]
         field = f"{where}, field {checks.shown(name)}"
@@ -214,7 +215,7 @@ def table_examples(
             # What is missing has no place among integers.
             else column.to_numpy(float, na_value=np.nan)
         )
-        arrays[name] = example_checks.to_float32(numbers, field)
+        arrays[name] = example_checks.to_float32(numbers, field, rows.index)
     return np.stack(list(arrays.values()), axis=1), _labels(rows[label], where)
 
 
@@ -256,7 +257,7 @@ def _times() -> tuple[type, ...]:
 
 def _labels(column: pd.Series, where: str) -> np.ndarray:
     field = f"{where}, field {checks.shown(column.name)}"
-    example_checks.check_given(column.isna().to_numpy(), field)
+    example_checks.check_given(column.isna().to_numpy(), field, rows=column.index)
     is_number = column.dtype.kind in "biuf"
     labels = column.to_numpy(_plain_dtype(column)) if is_number else column.to_numpy()
     # Objects of Python are in no array of dates.
@@ -317,7 +318,8 @@ def _check_times(column: pd.Series, where: str) -> None:
             "pandas.to_datetime does, or into numbers."
         )
     if column.isna().any():
+        example = int(np.argmax(column.isna().to_numpy()))
         raise example_checks.DataError(
-            f"{where}, example {int(np.argmax(column.isna().to_numpy()))}: there is no "
+            f"{where}, {example_checks.place(example, column.index)}: there is no "
             "time. Fill it in or leave the row out."
         )

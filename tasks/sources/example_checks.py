@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -57,7 +58,9 @@ def check_features(
         )
 
 
-def to_float32(array: np.ndarray, where: str) -> np.ndarray:
+def to_float32(
+    array: np.ndarray, where: str, rows: Sequence[Any] | None = None
+) -> np.ndarray:
     """Returns numbers as `float32`.
 
     Digits are lost. An integer beyond 2^53, which is no number of float64 either, is
@@ -66,6 +69,7 @@ def to_float32(array: np.ndarray, where: str) -> np.ndarray:
     Args:
       array: The numbers, one row per example.
       where: The file, the client and the field, for messages.
+      rows: See `place`.
 
     Returns:
       An array of the same shape.
@@ -74,7 +78,7 @@ def to_float32(array: np.ndarray, where: str) -> np.ndarray:
       DataError: If a number is not finite, no `float32` is as large, or an integer is
         beyond 2^53.
     """
-    _check_finite(array, where)
+    _check_finite(array, where, rows)
     if array.dtype.kind in "iu" and array.dtype.itemsize == 8:
         _check_all(
             (array <= LARGEST_QUANTITY) & (array >= -LARGEST_QUANTITY),
@@ -82,6 +86,7 @@ def to_float32(array: np.ndarray, where: str) -> np.ndarray:
             where,
             "A model takes float32, in which such an integer is another one: leave out "
             "a code, or write a quantity as a float.",
+            rows,
         )
     limit = np.finfo(np.float32).max
     if array.dtype.kind == "f" and array.dtype.itemsize > 4:
@@ -90,25 +95,45 @@ def to_float32(array: np.ndarray, where: str) -> np.ndarray:
             array,
             where,
             f"Scale the numbers: the largest float32 is {limit:.1e}.",
+            rows,
         )
     return array.astype(np.float32)
 
 
-def check_given(missing: np.ndarray, where: str, what: str = "label") -> None:
+def place(example: int, rows: Sequence[Any] | None) -> str:
+    """Returns where an example is, for messages.
+
+    Args:
+      example: Its number among its client's.
+      rows: The names of the examples' rows in a table, by which users find them; None
+        where there is no table.
+    """
+    return (
+        f"example {example}" if rows is None else f"row {checks.shown(rows[example])}"
+    )
+
+
+def check_given(
+    missing: np.ndarray,
+    where: str,
+    what: str = "label",
+    rows: Sequence[Any] | None = None,
+) -> None:
     """Raises if an example lacks something.
 
     Args:
       missing: Whether an example lacks it, one value per example.
       where: The file, the client and the field, for messages.
       what: What is missing.
+      rows: See `place`.
 
     Raises:
       DataError: If one does.
     """
     if missing.any():
         raise DataError(
-            f"{where}, example {int(np.argmax(missing))}: there is no {what}. Fill "
-            "it in or leave the example out."
+            f"{where}, {place(int(np.argmax(missing)), rows)}: there is no {what}. "
+            "Fill it in or leave the example out."
         )
 
 
@@ -134,23 +159,32 @@ def check_labels(labels: np.ndarray, classes: range, where: str) -> None:
         )
 
 
-def _check_finite(array: np.ndarray, where: str) -> None:
+def _check_finite(
+    array: np.ndarray, where: str, rows: Sequence[Any] | None = None
+) -> None:
     if array.dtype.kind == "f":
         _check_all(
             np.isfinite(array),
             array,
             where,
             "Replace or leave out what is not a finite number.",
+            rows,
         )
 
 
-def _check_all(fine: np.ndarray, array: np.ndarray, where: str, remedy: str) -> None:
+def _check_all(
+    fine: np.ndarray,
+    array: np.ndarray,
+    where: str,
+    remedy: str,
+    rows: Sequence[Any] | None,
+) -> None:
     """Raises unless all numbers of an array are fine."""
-    rows = fine.reshape(len(array), -1).all(axis=1)
-    if not rows.all():
-        example = int(np.argmin(rows))
+    examples = fine.reshape(len(array), -1).all(axis=1)
+    if not examples.all():
+        example = int(np.argmin(examples))
         bad = array[example][~fine[example]].ravel()[0]
-        raise DataError(f"{where}, example {example}: found {bad}. {remedy}")
+        raise DataError(f"{where}, {place(example, rows)}: found {bad}. {remedy}")
 
 
 def _check_text(array: np.ndarray, where: str) -> None:

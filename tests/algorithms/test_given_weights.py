@@ -305,10 +305,10 @@ BUILDERS = {
 @pytest.mark.conformance
 @pytest.mark.parametrize("name", tiers.first(["fed_avg"], list(BUILDERS)))
 def test_numbers_of_examples_as_weights_change_nothing(name):
-    train = weighted(SIZES)
+    plain = simulation.ClientDatasets.from_arrays(DATA, batch_size=3, shuffle=False)
     by_examples = tff.learning.ClientWeighting.NUM_EXAMPLES
 
-    def trained(weighting):
+    def trained(weighting, train):
         process = BUILDERS[name](model_fn_of(train), RATE, client_weighting=weighting)
         result = simulation.run_training(
             process, train, rounds=2, cohort_size=2, initial_weights=BEGIN
@@ -316,7 +316,8 @@ def test_numbers_of_examples_as_weights_change_nothing(name):
         return result.model_weights.trainable
 
     with against_keras.local():
-        one, other = trained("client_weight"), trained(by_examples)
+        one = trained("client_weight", weighted(SIZES))
+        other = trained(by_examples, plain)
     for found, expected in zip(one, other, strict=True):
         np.testing.assert_array_equal(found, expected)
     assert not np.allclose(one[-1], BEGIN[-1])
@@ -334,6 +335,32 @@ def test_weights_that_nobody_gives_or_sums_are_refused():
             RATE,
             num_clients=3,
             client_weighting="client_weight",
+        )
+
+
+@pytest.mark.parametrize("keeps_states", [False, True])
+def test_weights_that_a_process_ignores_are_refused(keeps_states):
+    train = weighted_by_name(dict.fromkeys(SIZES, 2.0))
+    process = algorithms.build_fed_avg(model_fn_of(train), RATE)
+    weighting = "NUM_EXAMPLES"
+    if keeps_states:
+        process = simulation.ProcessWithClientStates(
+            algorithms.build_scaffold(model_fn_of(train), RATE, num_clients=3)
+        )
+        weighting = "UNIFORM"
+    with pytest.raises(
+        ValueError,
+        match=f"train has weights of clients, .*client_weighting {weighting}, which "
+        "ignores them. Build it with client_weighting='client_weight', ",
+    ):
+        simulation.run_training(process, train, rounds=1, cohort_size=3)
+
+
+def test_a_diagnosis_refuses_weights_that_it_would_ignore():
+    train = weighted_by_name(dict.fromkeys(SIZES, 2.0))
+    with pytest.raises(ValueError, match="train must be clients without weights: "):
+        simulation.diagnose(
+            model_fn_of(train), train, client_optimizer_fn=RATE, cohort_size=2
         )
 
 

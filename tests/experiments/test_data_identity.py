@@ -74,7 +74,10 @@ def change_server_data(folder):
     ("change", "told"),
     [
         (change_table, f"{CHANGED}train.source_sha256, "),
-        (change_weights, "another configuration: initial_state_sha256 was"),
+        (
+            change_weights,
+            "initial_weights or initial_state (initial_state_sha256) was",
+        ),
         (change_server_data, f"{CHANGED}method.meta.examples_sha256)"),
     ],
 )

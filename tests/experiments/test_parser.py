@@ -129,6 +129,7 @@ def test_a_flagfile_that_leads_back_to_itself(tmp_path):
             "Did you mean --adabest_mu, --fed_dyn_mu or --fed_prox_mu?",
         ),
         (["train", "--client_states=memory"], "Did you mean ram?"),
+        (["diagnose", "--rounds=3"], "Did you mean --rounds_before or --race_rounds?"),
     ],
 )
 def test_errors(words, message):

@@ -441,5 +441,5 @@ def test_initial_state_takes_the_place_of_the_process_s_own(tmp_path):
     results = [run(initial_state=state, rounds=2) for _ in range(2)]
     assert fakes.weight_bytes(results[0].state) == fakes.weight_bytes(results[1].state)
     run(initial_state=state, rounds=2, output_dir=tmp_path)
-    with pytest.raises(ValueError, match="initial_state_sha256"):
+    with pytest.raises(ValueError, match="initial_weights or initial_state "):
         run(initial_state=results[0].state, rounds=2, output_dir=tmp_path)

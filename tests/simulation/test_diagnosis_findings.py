@@ -161,9 +161,18 @@ def test_sentences_have_the_numbers():
     assert "outweighs" not in costs
     noisier = with_trained(bias=0.1)
     assert "it outweighs the noise after 2 rounds" in noisier.sentences[3]
-    unseen = {**TRAINED, "bias": Estimate(0.1, -0.1, 0.3)}
-    report = dataclasses.replace(DRIFTING, as_trained=unseen)
+
+
+def test_a_bias_that_is_called_the_largest_is_there():
+    # As where one client drifts far: the share of the bias tells it from 0.
+    report = with_trained(bias_of_unequal_work=0.0)
+    wide = report.as_trained
+    wide["bias"] = Estimate(0.1, -0.1, 0.3)
+    assert report.sentences[-1].startswith("Drift limits a round most")
+    assert "cannot be told" not in report.sentences[3]
+    wide["bias_share"] = Estimate(0.8, -0.1, 1.7)
     assert report.sentences[3].endswith("Whether there is a bias cannot be told.")
+    assert report.sentences[-1].startswith("It cannot be told which error")
 
 
 def test_b2_is_infinite_where_the_mean_may_be_zero():
@@ -174,11 +183,21 @@ def test_b2_is_infinite_where_the_mean_may_be_zero():
 
 def test_gains_are_shares_of_the_error():
     assert DRIFTING.gains == {
-        "all clients in every round": pytest.approx(0.2),
+        # The cohort's 0.16, and 15 of 20 parts of the minibatches' 0.04.
+        "all clients in every round": pytest.approx(0.19),
         "control variates": 0.9,
         "one local step, or a far smaller rate": 0.8,
         "far larger batches": 0.04,
     }
+
+
+def test_nothing_is_gained_by_all_clients_where_all_are_in_every_round():
+    everyone = dataclasses.replace(
+        with_trained(cohort_noise_share=0.0, minibatch_noise_share=0.45),
+        cohort_size=20,
+    )
+    assert everyone.gains["all clients in every round"] == 0
+    assert "all clients in every round, gain at most:            0%" in repr(everyone)
 
 
 def test_a_report_tells_in_a_terminal_a_notebook_a_table_and_a_figure():

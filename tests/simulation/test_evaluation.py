@@ -315,6 +315,29 @@ def test_a_headline_metric_that_is_no_number_is_an_error():
         build_evaluation(model_fn, clients, accuracy_metric="precision")
 
 
+def test_a_model_without_accuracy_is_evaluated_without_its_spread():
+    spec = tf.TensorSpec([None, 1], tf.float32), tf.TensorSpec([None, 1], tf.float32)
+
+    def model_fn():
+        return tff.learning.models.from_keras_model(
+            tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(1,))]),
+            loss=tf.keras.losses.MeanSquaredError(),
+            input_spec=spec,
+        )
+
+    example = np.array([[3.0]], np.float32), np.array([[4.0]], np.float32)
+    clients = ClientDatasets.from_arrays({"a": example}, batch_size=2)
+    evaluate = build_evaluation(model_fn, clients)
+    weights = tff.learning.models.ModelWeights(
+        [np.array([[1.0]], np.float32), np.array([-1.0], np.float32)], []
+    )
+    # (3 - 1 - 4)².
+    assert evaluate(weights) == {"loss": 4.0, "num_examples": 1, "num_batches": 1}
+    assert evaluate.settings["accuracy_metric"] is None
+    with pytest.raises(ValueError, match="None, found 'accuracy'"):
+        build_evaluation(model_fn, clients, accuracy_metric="accuracy")
+
+
 def test_where_operations_have_one_thread_clients_are_evaluated_side_by_side(
     monkeypatch, test_clients
 ):

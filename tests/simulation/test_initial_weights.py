@@ -130,7 +130,10 @@ def test_a_resumed_run_compares_them(tmp_path, process, train, keras_model):
     )
     assert_begins(again, keras_model)
     for other in ({}, {"initial_weights": net()}):
-        with pytest.raises(simulation.OutputDirError, match="initial_state_sha256"):
+        with pytest.raises(
+            simulation.OutputDirError,
+            match=r"configuration: initial_weights or initial_state \(initial_state_",
+        ):
             run(process, train, output_dir=tmp_path, **other)
 
 

@@ -148,7 +148,7 @@ def test_more_values_than_classes_have_are_refused_unless_the_user_says(kind):
         (_PRICES, {"num_classes": 3}, r"found the label .* a class is no such"),
         ([1.5, np.inf, 0, 0, 0, 0], {}, "'a', field 'price', example 1: found inf"),
         ([1.5, 1e39, 0, 0, 0, 0], {}, "example 1: found 1e.39. Scale"),
-        ([1.5, np.nan, 0, 0, 0, 0], {}, "example 1: there is no label"),
+        ([1.5, np.nan, 0, 0, 0, 0], {}, "row 1: there is no label"),
         (pd.date_range("2020", periods=6), {}, "found datetime64.*neither a class nor"),
         ([0.5, "x"] * 3, {}, "labels are of different kinds"),
     ],
@@ -345,8 +345,8 @@ def test_an_activation_that_keras_does_not_see_is_refused(name, activation, last
         (pd.date_range("2020", periods=6), r"datetime64.*dates into numbers"),
         (pd.date_range("2020", periods=6, tz="UTC"), r"datetime64.*dates into numb"),
         (pd.to_timedelta(range(6), "s"), r"timedelta64.*total_seconds"),
-        (pd.array([1, None] * 3, "Int64"), "example 1: found nan"),
-        (pd.array([True, None] * 3, "boolean"), "example 1: found nan"),
+        (pd.array([1, None] * 3, "Int64"), "row 1: found nan"),
+        (pd.array([True, None] * 3, "boolean"), "row 1: found nan"),
     ],
 )
 def test_columns_that_are_no_numbers_are_refused_with_what_to_do(column, message):

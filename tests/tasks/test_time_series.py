@@ -102,7 +102,7 @@ def test_only_the_first_windows_may_be_kept():
     ("times", "message"),
     [
         (lambda t: t.astype(str), r"'t': expected times.*to_datetime"),
-        (lambda t: t.where(t != 3, np.nan), "'t', example .*: there is no time"),
+        (lambda t: t.where(t != 3, np.nan), r"'t', row \d+: there is no time"),
         (lambda t: t > 3, r"'t': expected times, found bool"),
     ],
 )
@@ -110,6 +110,15 @@ def test_times_that_are_none_are_refused(times, message):
     frame = _frame()
     with pytest.raises(tasks.DataError, match=message):
         _load(frame.assign(t=times(frame["t"])))
+
+
+def test_a_bad_value_is_found_by_its_row_also_where_rows_are_put_in_order():
+    frame = _frame()
+    row = int(frame.index[(frame["device"] == "a") & (frame["t"] == 3)][0])
+    assert row != 3
+    for column, message in (("y", "there is no label"), ("x", "found nan")):
+        with pytest.raises(tasks.DataError, match=f"'{column}', row {row}: {message}"):
+            _load(frame.assign(**{column: frame[column].where(frame.index != row)}))
 
 
 def test_windows_need_time():

@@ -125,7 +125,7 @@ def test_integers_beyond_the_exact_ones_of_float64_are_refused(dtype):
     frame.loc[14, "visits"] = 2**53 + 1
     with pytest.raises(
         tasks.DataError,
-        match=f"client 'bob', field 'visits', example 2: found {2**53 + 1}. A model",
+        match=f"client 'bob', field 'visits', row 14: found {2**53 + 1}. A model",
     ):
         _from_frame(frame)
 
@@ -298,14 +298,19 @@ def _change(column, value, row=3):
 @pytest.mark.parametrize(
     ("frame", "options", "message"),
     [
-        (_change("age", np.nan), {}, "client 'ann', field 'age', example 3: found nan"),
-        (_change("age", np.inf), {}, "client 'ann', field 'age', example 3: found inf"),
+        (_change("age", np.nan), {}, "client 'ann', field 'age', row 3: found nan"),
+        (_change("age", np.inf), {}, "client 'ann', field 'age', row 3: found inf"),
         (
             _change("visits", "many"),
             {},
             "'ann', field 'visits', row 3: expected numbers, found 'many'",
         ),
-        (_change("ill", None, 14), {}, "'bob', field 'ill', example 2: there is no la"),
+        # The table's row, or that of bob's own file.
+        (
+            _change("ill", None, 14),
+            {},
+            "'bob', field 'ill', row (14|2): there is no la",
+        ),
         (
             _frame().assign(ill=np.r_[np.zeros(13, int), [2], np.zeros(4, int)]),
             {"num_classes": 2},

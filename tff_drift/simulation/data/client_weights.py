@@ -46,6 +46,15 @@ def checked_weights(
     return {client_id: float(weights[client_id]) for client_id in client_ids}
 
 
+def are_in(element_spec: Any) -> bool:
+    """Returns whether batches have the weights of their clients.
+
+    Args:
+      element_spec: The types of a batch.
+    """
+    return isinstance(element_spec, Mapping) and CLIENT_WEIGHT in element_spec
+
+
 @dataclasses.dataclass(frozen=True)
 class WeightedClients:
     """Loads clients' examples, each with the weight of its client.

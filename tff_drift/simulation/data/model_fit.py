@@ -19,6 +19,7 @@ from absl import logging
 
 from tff_drift import casts, checks, compat
 from tff_drift.models.example_weights import CLIENT_WEIGHT
+from tff_drift.simulation.data import client_weights
 from tff_drift.simulation.data.examples import Examples
 
 # How to get to an array in a structure: by names and numbers.
@@ -150,7 +151,7 @@ def check_fit(name: str, found: Any, wanted: Any) -> ValueCheck | None:
             f"model takes {checks.shortened(str(wanted_type))}. Give examples of "
             "that structure, or build the model with theirs."
         ) from error
-    has_weights = isinstance(found, Mapping) and CLIENT_WEIGHT in found
+    has_weights = client_weights.are_in(found)
     return ValueCheck(casts, has_weights) if casts or has_weights else None
 
 

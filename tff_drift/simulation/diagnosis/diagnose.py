@@ -12,7 +12,9 @@ import tensorflow_federated as tff
 
 from tff_drift import checks, client_works, optimizers, signatures, tensors
 from tff_drift.models import ModelFn, initial_weights_of
+from tff_drift.models.example_weights import CLIENT_WEIGHT
 from tff_drift.optimizers.conversion import is_sgd
+from tff_drift.simulation.data import client_weights
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import build_uniform_sampling
 from tff_drift.simulation.diagnosis import statistics
@@ -101,8 +103,8 @@ def diagnose(
 
     Raises:
       TypeError: If an argument has the wrong type.
-      ValueError: If an argument is out of its range, fewer than three clients have
-        two examples, or updates are not finite.
+      ValueError: If an argument is out of its range, clients have weights, fewer than
+        three of them two examples, or updates are not finite.
     """
     checks.check_instance("train", train, ClientDatasets)
     checks.check_integer("rounds", rounds, at_least=0)
@@ -117,6 +119,12 @@ def diagnose(
     spec = client_works.build_model_spec(model_fn)
     wanted = spec.data_type.element
     train = train.fitting("train", wanted)
+    if client_weights.are_in(train.element_spec):
+        raise ValueError(
+            "train must be clients without weights: a diagnosis counts them by "
+            "client_weighting, NUM_EXAMPLES or UNIFORM, and would ignore their "
+            f"{CLIENT_WEIGHT!r}. Leave with_client_weights out."
+        )
     ids = _to_measure(train, max_clients, seed)
     halves = halved(train, ids, seed, wanted)
     sizes = np.array([train.num_examples(each) for each in ids])

@@ -150,8 +150,10 @@ class Findings:
             max(0.0, self.as_trained[f"{name}_share"].value)
             for name in (*ERRORS, "variates")
         )
+        # Batches are drawn by all clients then, whose noise averages out among them.
+        fewer = 1 - self.cohort_size / self.clients
         return {
-            "all clients in every round": of_cohort + of_batches,
+            "all clients in every round": of_cohort + fewer * of_batches,
             "control variates": by_variates,
             "one local step, or a far smaller rate": bias,
             "far larger batches": of_batches,
@@ -174,9 +176,11 @@ class Findings:
         angle = np.degrees(np.arctan(np.sqrt(max(0.0, bias.value))))
         costs = ", ".join(f"{name} {trained[key]}" for key, name in ERRORS.items())
         noise = trained["cohort_noise"].value + trained["minibatch_noise"].value
-        if bias.low <= 0 and bias.high >= _NEGLIGIBLE:
+        # By its share, as the finding: what this calls the largest is there.
+        is_there = trained["bias_share"].low > 0
+        if not is_there and bias.high >= _NEGLIGIBLE:
             costs += ". Whether there is a bias cannot be told"
-        elif bias.low > 0 and noise > bias.value:
+        elif is_there and noise > bias.value:
             costs += (
                 ". Noise averages out over rounds and bias stays: it outweighs the "
                 f"noise after {noise / bias.value:.0f} rounds"

@@ -130,7 +130,7 @@ def build_evaluation(
     model_fn: ModelFn,
     test: ClientDatasets,
     *,
-    accuracy_metric: str | None = "accuracy",
+    accuracy_metric: str | None = "auto",
     batch_size: int = 256,
     max_clients: int | None = None,
     seed: int = 0,
@@ -153,7 +153,8 @@ def build_evaluation(
         `tff.learning.models.FunctionalModel`.
       test: The test clients.
       accuracy_metric: The model's headline metric, whose mean and percentiles
-        over clients are reported. `None` reports none.
+        over clients are reported; `None` reports none. "auto", the default, is the
+        metric `accuracy` if the model has it as a number, otherwise none.
       batch_size: The number of examples in a batch; it changes speed alone.
       max_clients: Evaluate on this many test clients, sampled once; `None`, the
         default, evaluates on all.
@@ -179,6 +180,8 @@ def build_evaluation(
     measurement = build()
     evaluator = measurement.evaluator
     clients = test.fitting("test", evaluator.input_spec)
+    if accuracy_metric == "auto":
+        accuracy_metric = "accuracy" if "accuracy" in evaluator.number_names else None
     if accuracy_metric is not None:
         names = (*evaluator.number_names, None)
         checks.check_one_of("accuracy_metric", accuracy_metric, names)

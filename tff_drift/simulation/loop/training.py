@@ -15,6 +15,8 @@ from tff_drift.algorithms import StatefulLearningProcess
 from tff_drift.client_states import ClientStates
 from tff_drift.execution.round_runner import current_runner
 from tff_drift.models import initial_weights_of, shared_values
+from tff_drift.models.example_weights import CLIENT_WEIGHT
+from tff_drift.simulation.data import client_weights
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import Sampling, build_uniform_sampling
 from tff_drift.simulation.loop import identity
@@ -22,7 +24,10 @@ from tff_drift.simulation.loop.callbacks.base import Callback
 from tff_drift.simulation.loop.callbacks.failure_watch import FailureWatch
 from tff_drift.simulation.loop.callbacks.progress import Progress
 from tff_drift.simulation.loop.callbacks.release import ReleaseRows
-from tff_drift.simulation.loop.process_with_client_states import check_participation
+from tff_drift.simulation.loop.process_with_client_states import (
+    ProcessWithClientStates,
+    check_participation,
+)
 from tff_drift.simulation.loop.rounds import Rounds
 from tff_drift.simulation.loop.traffic import check_process
 from tff_drift.simulation.loop.training_loop import TrainingLoop
@@ -139,11 +144,13 @@ def run_training(
         of clients, or below it for a method that needs all, the process was built for
         another number of them, `rounds` is below the rounds completed, an argument is
         given without the one that it needs, `initial_weights` are not those of the
-        process's model, or a callback gives a column that is there.
+        process's model, clients have weights that the process ignores, or a callback
+        gives a column that is there.
     """
     _check_process_and_data(process, train)
     checks.check_integer("rounds", rounds)
     train = _fitting(process, train)
+    _check_weighting(process, train)
     if initial_weights is not None:
         initial_weights = _checked_weights(process, initial_state, initial_weights)
     choose = _choose_sampling(train, cohort_size, seed, sampling)
@@ -229,6 +236,22 @@ def _fitting(process: Any, train: ClientDatasets) -> ClientDatasets:
     if not isinstance(clients, compat.SequenceType):
         return train
     return train.fitting("train", clients.element)
+
+
+def _check_weighting(process: Any, train: ClientDatasets) -> None:
+    """Raises if clients have weights, and a process counts them by something else."""
+    if isinstance(process, ProcessWithClientStates):
+        process = process.process
+    # Of TFF's processes, and of a user's own, it is not known.
+    weighting = getattr(process, "settings", {}).get("client_weighting", CLIENT_WEIGHT)
+    if weighting != CLIENT_WEIGHT and client_weights.are_in(train.element_spec):
+        raise ValueError(
+            f"train has weights of clients, {CLIENT_WEIGHT!r}, but process was built "
+            f"with client_weighting {weighting.rpartition('.')[2]}, which ignores "
+            f"them. Build it with client_weighting={CLIENT_WEIGHT!r}, which methods "
+            "whose clients keep a state do not take, or train on clients without "
+            "weights."
+        )
 
 
 def _checked_weights(

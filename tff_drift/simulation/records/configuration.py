@@ -18,6 +18,8 @@ _ADDED = ("method", "sampling")
 _WAS = " was "
 # What a digest of clients has of them besides hashes of their examples.
 _OF_CLIENTS = ("clients", "client_ids_sha256")
+# Hashes, with what users give.
+_GIVEN = {"initial_state_sha256": "initial_weights or initial_state"}
 # A run may be extended.
 _MAY_CHANGE = ("rounds",)
 
@@ -84,7 +86,8 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         before = json.dumps(flat_old[name]) if name in flat_old else ABSENT
         now = json.dumps(flat_new[name]) if name in flat_new else ABSENT
         if before != now:
-            phrases.append(f"{name}{_WAS}{before} and is now {now}")
+            given = f"{_GIVEN[name]} ({name})" if name in _GIVEN else name
+            phrases.append(f"{given}{_WAS}{before} and is now {now}")
     return phrases
 
 
