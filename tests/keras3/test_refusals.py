@@ -70,6 +70,19 @@ def test_tffs_bridge_is_not_for_keras_3(take):
             take(of_keras2(**arguments))
 
 
+def test_a_clone_of_a_compiled_model_is_made_outside():
+    compiled = keras3_models.softmax_regression()
+    compiled.compile("adam", "mse")
+
+    def model_fn():
+        return keras3_models.model_fn(keras.models.clone_model(compiled))()
+
+    with pytest.raises(ValueError, match=r"load_model\(path, compile=False\)"):
+        PLACES["fed_avg"](model_fn)
+    clone = keras.models.clone_model(compiled)
+    PLACES["fed_avg"](keras3_models.model_fn(clone))
+
+
 def test_other_errors_of_a_model_function_stay_what_they_are():
     number = 3
     with pytest.raises(TypeError, match="'int' object is not callable"):

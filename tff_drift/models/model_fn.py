@@ -121,14 +121,21 @@ def _explain(error: Exception) -> None:
       error: What it raised.
 
     Raises:
-      ValueError: If it adapts a layer, has one count its tokens, or gives TFF's
-        function weights of examples.
+      ValueError: If it adapts a layer, has one count its tokens, clones a compiled
+        model of Keras 3, or gives TFF's function weights of examples.
     """
     for function, module, values in _calls(error.__traceback__):
         if function == "adapt" and module.startswith(("keras.", "tf_keras.")):
             layer = type(values.get("self")).__name__
             raise ValueError(
                 f"model_fn adapts a {layer} layer. {ADAPT_OUTSIDE}"
+            ) from error
+        if function == "get_compile_config" and module.startswith("keras."):
+            raise ValueError(
+                "model_fn clones a Keras model that is compiled, whose optimizer has "
+                "no values in TFF's graphs. Load it by load_model(path, "
+                "compile=False), or clone it outside of model_fn and give the clone to "
+                "from_keras3."
             ) from error
         # Where Keras 2 counts tokens, of a lookup layer's table here.
         if function == "dense_bincount" and tf.is_symbolic_tensor(values.get("depth")):
