@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks
-from tff_drift.models.keras2 import as_in_fit, check_batches
+from tff_drift.models.keras2 import as_in_fit, check_batches, keras3_refused
 from tff_drift.models.keras3 import check_training
 from tff_drift.models.loaded_weights import explain_if_outside
 from tff_drift.models.stateless import ADAPT_OUTSIDE
@@ -83,12 +83,8 @@ def build_variable_model(
             explain_if_outside(model_fn, error)
             raise
         function, value = found
-        raise TypeError(
-            f"model_fn gives tff.learning.models.{function}, which takes models, "
-            f"losses and metrics of Keras 2 (tf.keras), {_name(value)} of Keras 3. "
-            "For a model, loss and metrics of Keras 3 call tff_drift.models."
-            "from_keras3(keras_model, loss, input_spec, metrics) in its place."
-        ) from error
+        name = f"tff.learning.models.{function}"
+        raise keras3_refused(name, value) from error
     if isinstance(model, tff.learning.models.VariableModel):
         check_training(model)
         _check_shapes(model)
@@ -184,9 +180,3 @@ def _keras3_arguments(
                 for value in tf.nest.flatten(values.get(name)):
                     if checks.is_of_keras3(value):
                         yield function, value
-
-
-def _name(value: Any) -> str:
-    if isinstance(value, (type, types.FunctionType)):
-        return value.__name__
-    return type(value).__name__
