@@ -44,7 +44,7 @@ def build_model_fn(
 
     def model_fn() -> tff.learning.models.VariableModel:
         return keras_models.to_tff(
-            build_keras_model(),
+            build_keras_model,
             input_spec,
             lambda keras: keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             lambda keras: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],

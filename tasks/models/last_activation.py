@@ -7,6 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tff_drift import checks
+from tff_drift.tensors import eagerly
+
 _ACTIVATIONS = {"Softmax": "softmax", "Sigmoid": "sigmoid"}
 # Operations that hand values on, in another shape or type perhaps.
 _HANDING_ON = (
@@ -38,9 +41,25 @@ def last_activation(model: Any, spec: tf.TensorSpec) -> LastActivation | None:
     """Returns the activation of a net's outputs, if it is one that squashes them.
 
     Args:
-      model: A model of Keras 2 or 3 with one output, made in the current graph.
+      model: A model of Keras 2 or 3 with one output, made in the current graph, or
+        eagerly.
       spec: A batch of its inputs.
     """
+    weights = model.weights if checks.is_of_keras3(model) else []
+    if weights and not any(
+        tf.is_symbolic_tensor(each.value.handle) for each in weights
+    ):
+        return eagerly(lambda: _in_graph_of_function(model, spec))
+    return _traced(model, spec)
+
+
+def _in_graph_of_function(model: Any, spec: tf.TensorSpec) -> LastActivation | None:
+    """Such a graph takes variables from outside of it."""
+    with tf.__internal__.FuncGraph("net").as_default():
+        return _traced(model, spec)
+
+
+def _traced(model: Any, spec: tf.TensorSpec) -> LastActivation | None:
     inputs = tf.compat.v1.placeholder(spec.dtype, spec.shape)
     # Dropout is no part of what is handed on: it is there in training alone.
     operation = model(inputs, training=False).op

@@ -32,7 +32,7 @@ def build_model_fn(
 
     def model_fn() -> tff.learning.models.VariableModel:
         return keras_models.to_tff(
-            build_keras_model(),
+            build_keras_model,
             input_spec,
             lambda keras: keras.losses.MeanSquaredError(),
             lambda keras: [

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tasks import definitions
-from tasks.models import last_activation, nets
+from tasks.models import keras_models, last_activation, nets
 from tasks.own import parts, targets
 from tff_drift import checks, signatures
 from tff_drift.simulation import ClientDatasets
@@ -249,7 +249,7 @@ def _check_model(
     input_shape = tuple(spec.shape[1:])
     # A graph of its own: what is built here counts for nothing later.
     with tf.Graph().as_default():
-        model = build_keras_model()
+        model = keras_models.built(build_keras_model)
         if not _is_model(model):
             raise TypeError(
                 "build_keras_model must build a model of Keras 2 (tf.keras) or Keras 3 "

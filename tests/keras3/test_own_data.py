@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import tasks
-from tests import keras3_models
+from tests import keras3_models, models
 from tff_drift import algorithms, simulation
 
 pytestmark = keras3_models.needed
@@ -85,3 +85,33 @@ def test_a_softmax_that_keras_does_not_see_is_refused(last):
     assert load().options["target"] == "class"
     with pytest.raises(ValueError, match=r"come from softmax.*Leave softmax out"):
         load(last)
+
+
+def test_a_clone_of_a_compiled_model_is_trained():
+    labels = [0, 1, 0, 1, 1, 0]
+    frame = pd.DataFrame({"owner": list("aaabbb"), "size": labels, "label": labels})
+
+    def load(*layers):
+        dense = keras.layers.Dense(2, activation="softmax")
+        pretrained = keras.Sequential([keras.Input([1]), dense, *layers])
+        pretrained.compile("adam", "sparse_categorical_crossentropy")
+        pretrained.set_weights([np.array([[3.0, 2.0]]), np.array([0.5, 1.0])])
+        task = tasks.from_frame(
+            frame,
+            client_id="owner",
+            label="label",
+            build_keras_model=lambda: keras.models.clone_model(pretrained),
+        )
+        return pretrained, task
+
+    pretrained, task = load()
+    process = algorithms.build_fed_avg(task.model_fn, 1e-30)
+    result = simulation.run_training(
+        process, task.train, rounds=1, cohort_size=2, initial_weights=pretrained
+    )
+    models.assert_bit_equal(
+        result.model_weights.trainable,
+        [np.array([[3, 2]], np.float32), np.array([0.5, 1], np.float32)],
+    )
+    with pytest.raises(ValueError, match=r"come from softmax.*Leave softmax out"):
+        load(keras.layers.Reshape([2]))

@@ -47,8 +47,9 @@ def test_a_keras_model_is_to_go_over_the_bridge(take):
         take(built)
 
 
-def of_keras2(model=None, loss=None, metrics=None):
-    return lambda: tff.learning.models.from_keras_model(
+def of_keras2(model=None, loss=None, metrics=None, bridge="from_keras_model"):
+    library = tff.learning.models if bridge == "from_keras_model" else models
+    return lambda: getattr(library, bridge)(
         model or small.keras_softmax_regression(),
         loss or tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         small.INPUT_SPEC,
@@ -56,18 +57,38 @@ def of_keras2(model=None, loss=None, metrics=None):
     )
 
 
+def functional():
+    inputs = keras.Input([small.NUM_FEATURES])
+    return keras.Model(inputs, keras.layers.Dense(small.NUM_CLASSES)(inputs))
+
+
 @every_place
-def test_tffs_bridge_is_not_for_keras_3(take):
+@pytest.mark.parametrize("bridge", ["from_keras_model", "from_keras2"])
+def test_bridges_of_keras_2_are_not_for_keras_3(take, bridge):
     cases = {
         "Sequential": {"model": keras3_models.softmax_regression()},
+        "Functional": {"model": functional()},
         "SparseCategoricalCrossentropy": {"loss": keras3_models.loss()},
         "SparseCategoricalAccuracy": {"metrics": keras3_models.metrics()},
         "Mean": {"metrics": [keras.metrics.Mean]},
     }
     for name, arguments in cases.items():
-        message = rf"from_keras_model.*{name} of Keras 3.*{BRIDGE}"
+        message = rf"models\.{bridge} takes.*found {name} of Keras 3.*{BRIDGE}"
         with pytest.raises(TypeError, match=message):
-            take(of_keras2(**arguments))
+            take(of_keras2(**arguments, bridge=bridge))
+
+
+def test_a_clone_of_a_compiled_model_is_made_outside():
+    compiled = keras3_models.softmax_regression()
+    compiled.compile("adam", "mse")
+
+    def model_fn():
+        return keras3_models.model_fn(keras.models.clone_model(compiled))()
+
+    with pytest.raises(ValueError, match=r"load_model\(path, compile=False\)"):
+        PLACES["fed_avg"](model_fn)
+    clone = keras.models.clone_model(compiled)
+    PLACES["fed_avg"](keras3_models.model_fn(clone))
 
 
 def test_other_errors_of_a_model_function_stay_what_they_are():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -81,6 +82,9 @@ def from_keras2(
       ValueError: If the arguments do not fit each other or the model, or the model has
         constraints of its trainable weights; the message says which.
     """
+    for each in tf.nest.flatten([keras_model, loss, metrics, weighted_metrics]):
+        if checks.is_of_keras3(each):
+            raise keras3_refused("tff_drift.models.from_keras2", each)
     batch = example_weights.split(input_spec)
     example_weights.check_class_weight(class_weight, batch.labels)
     outputs = dict.fromkeys(_output_names(keras_model))
@@ -111,6 +115,22 @@ def from_keras2(
         example_weights.check_one_label(batch.labels, first_output)
         example_weights.check_classes(class_weight, first_output, loss)
     return model
+
+
+def keras3_refused(function: str, value: Any) -> TypeError:
+    """Returns the error of a function for Keras 2 that is given an object of Keras 3.
+
+    Args:
+      function: The name of the function.
+      value: A model, a loss or a metric: an object, a class or a function.
+    """
+    is_named = isinstance(value, (type, types.FunctionType))
+    name = (value if is_named else type(value)).__name__
+    return TypeError(
+        f"{function} takes models, losses and metrics of Keras 2 (tf.keras), found "
+        f"{name} of Keras 3. Call tff_drift.models.from_keras3(keras_model, loss, "
+        "input_spec, metrics) in its place, with model, loss and metrics of Keras 3."
+    )
 
 
 def check_batches(model: tff.learning.models.VariableModel) -> None:

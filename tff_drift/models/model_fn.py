@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks
-from tff_drift.models.keras2 import as_in_fit, check_batches
+from tff_drift.models.keras2 import as_in_fit, check_batches, keras3_refused
 from tff_drift.models.keras3 import check_training
 from tff_drift.models.loaded_weights import explain_if_outside
 from tff_drift.models.stateless import ADAPT_OUTSIDE
@@ -83,12 +83,8 @@ def build_variable_model(
             explain_if_outside(model_fn, error)
             raise
         function, value = found
-        raise TypeError(
-            f"model_fn gives tff.learning.models.{function}, which takes models, "
-            f"losses and metrics of Keras 2 (tf.keras), {_name(value)} of Keras 3. "
-            "For a model, loss and metrics of Keras 3 call tff_drift.models."
-            "from_keras3(keras_model, loss, input_spec, metrics) in its place."
-        ) from error
+        name = f"tff.learning.models.{function}"
+        raise keras3_refused(name, value) from error
     if isinstance(model, tff.learning.models.VariableModel):
         check_training(model)
         _check_shapes(model)
@@ -121,14 +117,21 @@ def _explain(error: Exception) -> None:
       error: What it raised.
 
     Raises:
-      ValueError: If it adapts a layer, has one count its tokens, or gives TFF's
-        function weights of examples.
+      ValueError: If it adapts a layer, has one count its tokens, clones a compiled
+        model of Keras 3, or gives TFF's function weights of examples.
     """
     for function, module, values in _calls(error.__traceback__):
         if function == "adapt" and module.startswith(("keras.", "tf_keras.")):
             layer = type(values.get("self")).__name__
             raise ValueError(
                 f"model_fn adapts a {layer} layer. {ADAPT_OUTSIDE}"
+            ) from error
+        if function == "get_compile_config" and module.startswith("keras."):
+            raise ValueError(
+                "model_fn clones a Keras model that is compiled, whose optimizer has "
+                "no values in TFF's graphs. Load it by load_model(path, "
+                "compile=False), or clone it outside of model_fn and give the clone to "
+                "from_keras3."
             ) from error
         # Where Keras 2 counts tokens, of a lookup layer's table here.
         if function == "dense_bincount" and tf.is_symbolic_tensor(values.get("depth")):
@@ -177,9 +180,3 @@ def _keras3_arguments(
                 for value in tf.nest.flatten(values.get(name)):
                     if checks.is_of_keras3(value):
                         yield function, value
-
-
-def _name(value: Any) -> str:
-    if isinstance(value, (type, types.FunctionType)):
-        return value.__name__
-    return type(value).__name__
