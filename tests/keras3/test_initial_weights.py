@@ -68,57 +68,6 @@ def test_initial_weights_of_a_run(tmp_path, name):
     models.assert_bit_equal(result.model_weights.trainable, VALUES)
 
 
-def deep(frozen=(), biases_alone=False):
-    """A model in a model."""
-    inner = keras.Sequential(
-        [
-            keras.layers.Input([models.NUM_FEATURES]),
-            keras.layers.Dense(3, name="first"),
-            keras.layers.BatchNormalization(name="norm"),
-        ],
-        name="inner",
-    )
-    last = keras.layers.Dense(models.NUM_CLASSES, name="last")
-    keras_model = keras.Sequential([inner, last])
-    for name in frozen:
-        layer = inner if name == "inner" else inner.get_layer(name)
-        layer.trainable = False
-    if biases_alone:
-        inner.trainable, last.kernel.trainable = False, False
-    return keras_model
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"frozen": ["inner"]},
-        {"frozen": ["first"]},
-        {"frozen": ["first", "norm"]},
-        {"biases_alone": True},
-    ],
-)
-@pytest.mark.parametrize("name", [None, "model.keras"])
-def test_initial_weights_of_a_model_that_trains_other_layers(tmp_path, options, name):
-    given, same = deep(), deep(**options)
-    random = np.random.default_rng(0)
-    given.set_weights([random.random(each.shape) for each in given.get_weights()])
-    if name is not None:
-        given.save(tmp_path / name)
-    for own, other in zip(same.variables, given.variables, strict=True):
-        own.assign(other)
-    expected = [
-        [each.numpy() for each in part]
-        for part in (same.trainable_variables, same.non_trainable_variables)
-    ]
-    process = algorithms.build_fed_avg(keras3_models.model_fn(deep(**options)), 0.1)
-    found = initial_weights_of(
-        given if name is None else tmp_path / name,
-        process.get_model_weights.type_signature.result,
-    )
-    models.assert_bit_equal(found.trainable, expected[0])
-    models.assert_bit_equal(found.non_trainable, expected[1])
-
-
 def test_adapters_that_weights_lack_name_the_way_that_works():
     adapted = keras3_models.softmax_regression()
     adapted.layers[-1].enable_lora(2)

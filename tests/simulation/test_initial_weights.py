@@ -6,7 +6,6 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import algorithms, execution, simulation
-from tff_drift.models import initial_weights_of, other_layers
 
 pytestmark = pytest.mark.no_smoke
 
@@ -92,72 +91,25 @@ def test_a_model_and_its_weights_are_where_training_starts(process, train, keras
         assert_begins(run(process, train, initial_weights=given), keras_model)
 
 
-@pytest.mark.parametrize("frozen", [[0], [1], [0, 1], [2]])
-@pytest.mark.parametrize("name", [None, "model.keras"])
-def test_a_model_may_train_other_layers(folder, train, keras_model, name, frozen):
+def test_a_model_with_frozen_layers_begins_from_one_with_the_same(
+    train, keras_model, monkeypatch
+):
     def model_fn():
         built = net()
-        for place in frozen:
-            built.layers[place].trainable = False
+        built.layers[0].trainable = False
         loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         return tff.learning.models.from_keras_model(built, loss, train.element_spec)
 
     process = algorithms.build_fed_avg(model_fn, 1e-30)
-    given = keras_model if name is None else folder / name
-    weights = run(process, train, initial_weights=given).model_weights
-    # As Keras itself gives the weights to a model with these layers frozen.
-    same = net()
-    same.set_weights(keras_model.get_weights())
-    for place in frozen:
-        same.layers[place].trainable = False
-    expected = [each.numpy() for each in same.trainable_variables]
-    np.testing.assert_equal(weights.trainable, expected)
-    # What is frozen is not learned; what normalization learns stays on the clients.
-    others = [each.numpy() for each in same.non_trainable_variables]
-    np.testing.assert_equal(weights.non_trainable, others)
-
-
-def test_trainable_layers_are_not_guessed_where_shapes_are_alike():
-    given = tf.keras.Sequential([L.Dense(3, input_shape=[3]), L.Dense(3)])
-    layer = [(np.float32, [3, 3]), (np.float32, [3])]
-    wanted = tff.types.to_type(tff.learning.models.ModelWeights(layer, layer))
-    with pytest.raises(ValueError, match=r"load the weights .* leave initial_weights"):
-        initial_weights_of(given, wanted)
-
-
-def stack():
-    """Layers and a layer of layers, of shapes of which some are alike."""
-    both = L.Bidirectional(L.LSTM(2), name="both")
-    layers = [L.Conv1D(2, 1, input_shape=[4, 2]), L.BatchNormalization(), both]
-    return tf.keras.Sequential(
-        [*layers, L.Dense(4), L.BatchNormalization(), L.Dense(4)]
-    )
-
-
-def nested():
-    norms = [L.BatchNormalization(input_shape=[3]), L.BatchNormalization()]
-    return tf.keras.Sequential([tf.keras.Sequential(norms), L.Dense(3)])
-
-
-@pytest.mark.parametrize("build_net", [stack, nested])
-def test_weights_are_those_that_keras_has_trainable_or_none(build_net):
-    given = build_net()
-    own = list(given.trainable_variables), list(given.non_trainable_variables)
-    places, found = range(len(given.layers)), 0
-    for number in range(1, 2 ** len(places) - 1):
-        for place in places:
-            given.layers[place].trainable = bool(number >> place & 1)
-        expected = given.trainable_variables, given.non_trainable_variables
-        shapes = tuple([tuple(each.shape) for each in part] for part in expected)
-        for place in places:
-            given.layers[place].trainable = True
-        parts = other_layers.split_like(given, own, shapes)
-        if parts is not None:
-            found += 1
-            for part, wanted in zip(parts, expected, strict=True):
-                assert list(map(id, part)) == list(map(id, wanted))
-    # The order of models within models is that of their layers only at times.
-    assert bool(found) == (build_net is stack)
+    with pytest.raises(ValueError, match=r"Freeze the same layers of a Keras model"):
+        run(process, train, initial_weights=keras_model)
+    monkeypatch.setattr(keras_model.layers[0], "trainable", False)
+    weights = run(process, train, initial_weights=keras_model).model_weights
+    for part, variables in (
+        (weights.trainable, keras_model.trainable_variables),
+        (weights.non_trainable, keras_model.non_trainable_variables),
+    ):
+        np.testing.assert_equal(part, [each.numpy() for each in variables])
 
 
 @pytest.mark.parametrize("name", ["model.keras", "model.h5", "model"])

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks, compat
-from tff_drift.models import other_layers, shared_values
+from tff_drift.models import shared_values
 from tff_drift.models.stateless import split_variables
 from tff_drift.tensors import eagerly
 
@@ -22,11 +22,11 @@ _FORMS = (
     "a Keras model, the path of one that was saved (.keras, .h5 or the folder of a "
     "SavedModel), a tff.learning.models.ModelWeights, or a list of arrays"
 )
-# What works where weights have adapters, or shapes do not say which of them train.
-_IN_THE_MODEL = (
-    "Of one with other layers trainable, or with adapters (enable_lora), load the "
-    "weights where the model is built, in build_keras_model or model_fn, such as by "
-    "load_model(path), and leave initial_weights out."
+# What works where other weights train, of which a process knows the shapes alone.
+_OTHERS_TRAIN = (
+    "Freeze the same layers of a Keras model that you give. Where the model has "
+    "adapters (enable_lora) besides, load the weights where it is built, in "
+    "build_keras_model or model_fn, and leave initial_weights out."
 )
 # Files of a SavedModel's folder: of all, and of those that Keras 2 saves.
 _SAVED_MODEL = "saved_model.pb"
@@ -55,7 +55,7 @@ def initial_weights_of(
         tf.nest.flatten(wanted.trainable),
         tf.nest.flatten(wanted.non_trainable),
     ]
-    parts = _parts(given, expected)
+    parts = _parts(given, len(expected[1]))
     values = [
         _fitting(kind, part, specs)
         for kind, part, specs in zip(
@@ -68,46 +68,31 @@ def initial_weights_of(
     )
 
 
-def _parts(
-    given: Any, expected: Sequence[Sequence[Any]]
-) -> tuple[list[Any], list[Any]]:
-    """Returns the trainable and the other weights, given the specs of the model's."""
+def _parts(given: Any, num_non_trainable: int) -> tuple[list[Any], list[Any]]:
+    """Returns the trainable and the other weights."""
     if isinstance(given, (str, os.PathLike)):
         given = _load(pathlib.Path(given))
     if checks.is_of_keras3(given) and hasattr(given, "trainable_variables"):
         _check_built(given)
         trainable, others, _ = split_variables(given)
-        trainable, others = _as_trained(given, (trainable, others), expected)
         shared_values.remember(each.value for each in others)
         return trainable, others
     if isinstance(given, tf.keras.Model):
         _check_built(given)
-        own = list(given.trainable_variables), list(given.non_trainable_variables)
-        trainable, others = _as_trained(given, own, expected)
-        shared_values.remember(others)
-        return trainable, others
+        shared_values.remember(given.non_trainable_variables)
+        return list(given.trainable_variables), list(given.non_trainable_variables)
     if isinstance(given, tff.learning.models.ModelWeights):
         return tf.nest.flatten(given.trainable), tf.nest.flatten(given.non_trainable)
     if isinstance(given, (list, tuple)):
-        if expected[1]:
+        if num_non_trainable:
             raise ValueError(
                 "initial_weights is a list of arrays, and the model of process also "
-                f"has {len(expected[1])} non-trainable weights, whose places in a "
+                f"has {num_non_trainable} non-trainable weights, whose places in a "
                 "list differ. Give the Keras model, or tff.learning.models."
                 "ModelWeights(trainable, non_trainable)."
             )
         return list(given), []
     raise TypeError(f"initial_weights must be {_FORMS}, found {checks.shown(given)}.")
-
-
-def _as_trained(
-    model: Any, parts: tuple[list[Any], list[Any]], expected: Sequence[Sequence[Any]]
-) -> tuple[list[Any], list[Any]]:
-    """Returns a model's weights as the process has them: it may train other layers."""
-    trainable, others = ([tuple(spec.shape) for spec in part] for part in expected)
-    if [[tuple(each.shape) for each in part] for part in parts] == [trainable, others]:
-        return parts
-    return other_layers.split_like(model, parts, (trainable, others)) or parts
 
 
 def _check_built(model: Any) -> None:
@@ -124,7 +109,7 @@ def _fitting(kind: str, values: Sequence[Any], specs: Sequence[Any]) -> list[Any
         raise ValueError(
             f"initial_weights has {len(values)} {kind} weights, and the model of "
             f"process has {len(specs)}. Give the weights of the same model, with the "
-            f"same layers trainable. {_IN_THE_MODEL}"
+            f"same layers trainable. {_OTHERS_TRAIN}"
         )
     return [
         _array(f"initial_weights, {kind} weight {place}", value, spec)
@@ -142,7 +127,7 @@ def _array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
         raise ValueError(
             f"{name}, has the shape {array.shape}, and in the model of process "
             f"{tuple(spec.shape)}. Give the weights of the same model, in the order of "
-            f"its layers. {_IN_THE_MODEL}"
+            f"its layers. {_OTHERS_TRAIN}"
         )
     array = array.astype(spec.dtype.as_numpy_dtype)
     if not np.isfinite(array.astype(np.float64)).all():

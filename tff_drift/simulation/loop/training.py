@@ -111,9 +111,9 @@ def run_training(
         initial state.
       initial_weights: What takes the place of the model in that state, such as
         pre-trained weights: a Keras model whose weights are those of the process's
-        model, perhaps with other layers trainable, the path of a saved one (`.keras`,
-        `.h5`, or the folder of a SavedModel), a `tff.learning.models.ModelWeights`, or,
-        of a model without non-trainable weights, a list of arrays.
+        model, with the same layers trainable, the path of a saved one (`.keras`, `.h5`,
+        or the folder of a SavedModel), a `tff.learning.models.ModelWeights`, or, of a
+        model without non-trainable weights, a list of arrays.
       callbacks: What takes part in the run, see `tff_drift.simulation.callbacks`:
         `PeriodicEvaluation` evaluates the model, `EarlyStopping` ends a run that
         improves no more, `TensorBoard` writes events, `SoftInterrupt` handles Ctrl-C. A
