@@ -80,3 +80,70 @@ def test_rows_of_labels_are_taken_of_outputs_that_are_one_long_row():
             spec,
         )
     )
+
+
+def with_metrics(labels=([None], tf.int32), **metrics):
+    """A function that builds a classifier of three classes with metrics."""
+    losses = tf.keras.losses
+    loss = losses.SparseCategoricalCrossentropy()
+    if len(labels[0]) > 1:
+        loss = losses.CategoricalCrossentropy()
+    return lambda: models.from_keras2(
+        tf.keras.Sequential([L.Dense(3, "softmax", input_shape=[5])]),
+        loss,
+        spec_of(OF_NUMBERS, labels),
+        **{name: [make()] for name, make in metrics.items()},
+    )
+
+
+K = tf.keras.metrics
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        K.Accuracy,
+        K.AUC,
+        K.BinaryAccuracy,
+        K.KLDivergence,
+        K.MeanAbsoluteError,
+        K.Recall,
+    ],
+)
+def test_metrics_that_cannot_count_numbers_of_classes_are_refused(make):
+    message = rf"metrics has {make.__name__} .* and outputs of .*SparseCat.*one-hot"
+    with pytest.raises(ValueError, match=message) as raised:
+        algorithms.build_fed_avg(with_metrics(metrics=make), 0.1)
+    assert len(str(raised.value)) < 400
+    check_batches(with_metrics(([None, 3], tf.float32), metrics=make)())
+
+
+class Own(K.Metric):
+    """A metric of one's own takes any labels."""
+
+    def __init__(self):
+        super().__init__(name="own")
+        self.total = self.add_weight("total", initializer="zeros")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        del sample_weight
+        self.total.assign_add(tf.reduce_sum(tf.gather(y_pred, y_true, batch_dims=1)))
+
+    def result(self):
+        return self.total.read_value()
+
+
+def test_metrics_that_count_numbers_of_classes_are_taken():
+    def mean_of_rows(labels, predictions):
+        return tf.gather(predictions, labels, batch_dims=1)
+
+    for make in (
+        K.SparseCategoricalAccuracy,
+        K.SparseTopKCategoricalAccuracy,
+        K.CategoricalAccuracy,
+        lambda: K.MeanMetricWrapper(mean_of_rows, name="rows"),
+        Own,
+    ):
+        check_batches(with_metrics(metrics=make)())
+    # As in `fit`, labels of weighted metrics are columns.
+    check_batches(with_metrics(weighted_metrics=K.MeanAbsoluteError)())

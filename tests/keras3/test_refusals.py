@@ -297,6 +297,41 @@ def test_batches_that_a_model_cannot_take_are_refused(take, inputs, labels, mess
     assert len(text) < 600
 
 
+@pytest.mark.parametrize("argument", ["metrics", "weighted_metrics"])
+@pytest.mark.parametrize(
+    "name", ["Accuracy", "AUC", "BinaryAccuracy", "F1Score", "KLDivergence", "Recall"]
+)
+def test_metrics_that_cannot_count_numbers_of_classes_are_refused(argument, name):
+    make = getattr(keras.metrics, name)
+
+    def model_fn(**changes):
+        return lambda: bridge(**{argument: [make()]}, **changes)
+
+    message = (
+        rf"^{argument} has {name} .*labels .* and outputs of .*SparseCateg.*one-hot"
+    )
+    with pytest.raises(ValueError, match=message) as raised:
+        PLACES["fed_avg"](model_fn())
+    assert len(str(raised.value)) < 400
+    inputs, _ = small.INPUT_SPEC
+    one_hot = tf.TensorSpec([None, small.NUM_CLASSES], tf.float32)
+    loss = keras.losses.CategoricalCrossentropy(from_logits=True)
+    PLACES["fed_avg"](model_fn(input_spec=(inputs, one_hot), loss=loss))
+
+
+def test_metrics_that_count_numbers_of_classes_are_taken():
+    def of_class(labels, outputs):
+        return tf.gather(outputs, tf.cast(labels, tf.int32), batch_dims=1)
+
+    metrics = [
+        keras.metrics.SparseCategoricalAccuracy(),
+        keras.metrics.SparseTopKCategoricalAccuracy(),
+        keras.metrics.CategoricalAccuracy(),
+        keras.metrics.MeanMetricWrapper(of_class, name="of_class"),
+    ]
+    PLACES["fed_avg"](lambda: bridge(metrics=metrics))
+
+
 def test_weights_of_another_model_are_not_assigned():
     keras_model = keras3_models.softmax_regression()
     weights = keras3_models.weights(keras_model)

@@ -141,10 +141,12 @@ def check_batches(model: tff.learning.models.VariableModel) -> None:
 
     Raises:
       TypeError: If strings are cast to numbers.
-      ValueError: If the model or its loss cannot take the batches.
+      ValueError: If the model, its loss or a metric cannot take the batches.
     """
     if isinstance(model, _Keras2Model):
         losses, outputs = model._model._loss_fns, model._keras_model.output
+        metrics, weighted = model._model.get_metrics(), model._weighted_metrics
+        keras2_metrics.check_counts(metrics, weighted, model._labels, outputs)
         first_trace.check_batches_of_keras2(
             model.forward_pass, model.input_spec, losses, outputs
         )

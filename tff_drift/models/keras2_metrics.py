@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import collections
+import functools
 import inspect
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tff_drift import autograph
+from tff_drift.models import keras2_labels, metric_labels
 
 
 def name_weighted(model: Any, makers: Sequence[Any], number: int) -> list[Any]:
@@ -43,6 +45,32 @@ def name_weighted(model: Any, makers: Sequence[Any], number: int) -> list[Any]:
             [*zip(given, makers, strict=True), *named.items()]
         )
     return weighted
+
+
+def check_counts(
+    metrics: Sequence[Any], weighted: Collection[Any], labels: Any, outputs: Any
+) -> None:
+    """Raises if a metric of Keras cannot count labels of another form than outputs.
+
+    Args:
+      metrics: The metrics of a model.
+      weighted: Those in which weights count.
+      labels: The `tf.TensorSpec` structure of the labels.
+      outputs: The outputs, a structure of anything with a shape and a dtype.
+
+    Raises:
+      ValueError: If one cannot; the message names it.
+    """
+    for metric in metrics:
+        is_weighted = metric in weighted
+        argument = "weighted_metrics" if is_weighted else "metrics"
+        count = functools.partial(_count, metric, is_weighted)
+        metric_labels.check_counts(argument, metric, labels, outputs, count)
+
+
+def _count(metric: Any, is_weighted: bool, labels: Any, outputs: Any) -> None:
+    form = keras2_labels.like if is_weighted else keras2_labels.as_column
+    metric.update_state(form(labels, outputs), outputs)
 
 
 def finalizer_of_sums(metric: Any) -> Callable[..., Any]:

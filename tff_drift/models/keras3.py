@@ -13,7 +13,12 @@ import tensorflow_federated as tff
 from tff_drift import checks
 from tff_drift.models import example_weights, first_trace, value_files
 from tff_drift.models.loaded_weights import is_set_in_graph
-from tff_drift.models.metric_states import MetricState, Seen, build_metric_states
+from tff_drift.models.metric_states import (
+    MetricState,
+    Seen,
+    build_metric_states,
+    check_counts,
+)
 from tff_drift.models.outputs import Objective
 from tff_drift.models.stateless import (
     ModelOutput,
@@ -189,11 +194,17 @@ def check_training(model: tff.learning.models.VariableModel) -> None:
 
     Raises:
       TypeError: If it casts strings to numbers.
-      ValueError: If Keras cannot take such batches, or `from_keras3` says so.
+      ValueError: If Keras or a metric cannot take such batches, or `from_keras3` says
+        so.
       Exception: What a user's code raises.
     """
     if isinstance(model, _Keras3Model):
         model._model.check_not_adapted_in_graph()
+        check_counts(
+            model._metrics,
+            example_weights.split(model.input_spec).labels,
+            model._model.output_spec,
+        )
         with first_trace.naming_misfit(model.input_spec):
             trace = model.forward_pass.get_concrete_function(
                 model.input_spec, training=True

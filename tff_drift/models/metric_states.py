@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import abc
 import collections
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tff_drift import checks
+from tff_drift.models import metric_labels
 from tff_drift.models.keras_internals import class_name, may_be_automatic
 from tff_drift.models.outputs import by_output, named_outputs, weights_by_output
 from tff_drift.models.stateless import import_keras3, where_made
@@ -109,6 +111,11 @@ class _KerasMetric(MetricState):
         self.metric, self._output, self._names = metric, output, names
         self._is_weighted = is_weighted
 
+    @property
+    def argument(self) -> str:
+        """The argument that has the metric."""
+        return "weighted_metrics" if self._is_weighted else "metrics"
+
     def arguments(self, labels: Any, predictions: Any) -> tuple[Any, Any]:
         if self._output is None:
             return labels, predictions
@@ -192,6 +199,35 @@ def build_metric_states(
     states.extend(each for each in defaults if each.name not in names)
     check_different_names(names)
     return states
+
+
+def check_counts(
+    states: Sequence[MetricState], label_spec: Any, output_spec: Callable[[], Any]
+) -> None:
+    """Raises if a metric of Keras cannot count the labels.
+
+    Args:
+      states: What `build_metric_states` returned.
+      label_spec: The `tf.TensorSpec` structure of the labels.
+      output_spec: Returns the outputs' specifications, as the model returns them.
+
+    Raises:
+      ValueError: If one cannot; the message names it.
+    """
+    of_keras = [state for state in states if isinstance(state, _KerasMetric)]
+    if not of_keras:
+        return
+    outputs = output_spec()
+    for state in of_keras:
+        metric_labels.check_counts(
+            state.argument,
+            state.metric,
+            *state.arguments(label_spec, outputs),
+            functools.partial(
+                state.metric.stateless_update_state,
+                state.metric.stateless_reset_state(),
+            ),
+        )
 
 
 def check_different_names(names: Sequence[str]) -> None:
@@ -300,4 +336,10 @@ def _make_variables(state: _KerasMetric, label_spec: Any, output_spec: Any) -> N
         state.metric.update_state(*state.arguments(labels, predictions))
         state.metric.reset_state()
 
-    where_made(state.metric.variables, update)
+    try:
+        where_made(state.metric.variables, update)
+    except (TypeError, ValueError) as error:
+        specs = state.arguments(label_spec, output_spec)
+        if metric_labels.is_checked(state.metric, *specs):
+            raise metric_labels.misfit(state.argument, state.metric, *specs) from error
+        raise

@@ -1,0 +1,91 @@
+"""Whether metrics of Keras count the labels and outputs of a model.
+
+TensorFlow compares shapes that are known. In batches of any size some misfits are told
+by the first batch alone, in the midst of training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tff_drift import checks
+
+_MISFIT = (TypeError, ValueError, IndexError, tf.errors.OpError)
+# They take any labels, or what a function of the user's takes.
+_OTHERS = ("Mean", "MeanMetricWrapper", "Metric", "Sum")
+
+
+def check_counts(
+    argument: str, metric: Any, labels: Any, outputs: Any, count: Callable[..., Any]
+) -> None:
+    """Raises if a metric of Keras cannot count labels of another form than outputs.
+
+    Args:
+      argument: The argument that has it, `metrics` or `weighted_metrics`.
+      metric: The metric, perhaps of the user's own class, which may take any labels.
+      labels: The labels' specification; structures of several are not looked at.
+      outputs: That of the outputs: anything with a shape and a dtype.
+      count: Has the metric count two tensors, labels and outputs.
+
+    Raises:
+      ValueError: If it cannot.
+    """
+    if not is_checked(metric, labels, outputs):
+        return
+    # More rows than outputs, so that none is taken for the other.
+    rows = labels.shape[0] or outputs.shape[-1] + 1
+    specs = [
+        tf.TensorSpec([rows, *each.shape[1:]], each.dtype) for each in (labels, outputs)
+    ]
+    try:
+        tf.function(count, autograph=False).get_concrete_function(*specs)
+    except _MISFIT as error:
+        raise misfit(argument, metric, labels, outputs) from error
+
+
+def is_checked(metric: Any, labels: Any, outputs: Any) -> bool:
+    """Returns whether a metric is one of Keras', of labels not like the outputs.
+
+    Args:
+      metric: The metric.
+      labels: The labels' specification.
+      outputs: That of the outputs.
+    """
+    return _is_of_keras(metric) and _differ(labels, outputs)
+
+
+def misfit(argument: str, metric: Any, labels: Any, outputs: Any) -> ValueError:
+    """Returns the error of a metric that cannot count labels and outputs.
+
+    Args:
+      argument: The argument that has it.
+      metric: The metric.
+      labels: The labels' specification.
+      outputs: That of the outputs.
+    """
+    shapes = [tuple(each.shape) for each in (labels, outputs)]
+    return ValueError(
+        f"{argument} has {type(metric).__name__} {checks.shown(metric.name)}, which "
+        f"cannot count labels of shape {shapes[0]} and outputs of shape {shapes[1]}. "
+        "Give a metric that takes numbers of classes, such as "
+        "SparseCategoricalAccuracy, or labels like the outputs, such as one-hot ones."
+    )
+
+
+def _is_of_keras(metric: Any) -> bool:
+    name, module = type(metric).__name__, type(metric).__module__
+    is_exempt = name in _OTHERS or name.startswith("Sparse")
+    return module.partition(".")[0] in ("keras", "tf_keras") and not is_exempt
+
+
+def _differ(labels: Any, outputs: Any) -> bool:
+    """Whether there are several outputs, and not as many labels, of each example."""
+    if tf.nest.is_nested(labels) or tf.nest.is_nested(outputs):
+        return False
+    wanted, found = tf.TensorShape(labels.shape), tf.TensorShape(outputs.shape)
+    if found.rank != 2 or wanted.rank not in (1, 2) or labels.dtype == tf.string:
+        return False
+    return (found[1] or 1) > 1 and wanted[1:] != found[1:]
