@@ -108,9 +108,11 @@ def place(example: int, rows: Sequence[Any] | None) -> str:
       rows: The names of the examples' rows in a table, by which users find them; None
         where there is no table.
     """
-    return (
-        f"example {example}" if rows is None else f"row {checks.shown(rows[example])}"
-    )
+    if rows is None:
+        return f"example {example}"
+    row = rows[example]
+    # NumPy 2 shows a number with its type.
+    return f"row {checks.shown(row.item() if isinstance(row, np.generic) else row)}"
 
 
 def check_given(
