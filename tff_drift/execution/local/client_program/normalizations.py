@@ -2,7 +2,7 @@
 
 Keras' `LayerNormalization` gives TensorFlow's fused normalization its rows as the
 channels of one image. The fused kernel moves every value to another place and back, and
-of such calls one at a time may run (see `graphs.functions.one_at_a_time`). Plain
+of such calls one at a time may run (see `graphs.functions.for_threads`). Plain
 operations do neither.
 """
 
