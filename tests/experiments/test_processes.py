@@ -134,14 +134,16 @@ def test_the_server_draws_its_data_from_the_clients(build, captured):
 )
 def test_the_rate_of_the_meta_step(build, monkeypatch, words, rate, multipliers):
     calls = []
-    monkeypatch.setattr(
-        meta_step,
-        "add_meta_step",
-        lambda *arguments, **options: calls.append((arguments, options)),
-    )
+    added = meta_step.MetaStep
+
+    def recorded(*arguments):
+        calls.append(arguments)
+        return added(*arguments)
+
+    monkeypatch.setattr(meta_step, "MetaStep", recorded)
     build("--algorithm=fed_meta", *words.split())
-    ((_, _, _, found), options), *_ = calls
-    schedule = options["meta_rate_schedule"] or optimizers.constant()
+    ((_, _, found, _, _, schedule),) = calls
+    schedule = schedule or optimizers.constant()
     assert found == rate
     assert _multipliers(schedule) == multipliers
 

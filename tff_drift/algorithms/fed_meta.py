@@ -65,57 +65,66 @@ def build_fed_meta(
       ValueError: If an argument is out of its range, or `meta_learning_rate` is not
         given with an optimizer for the clients; the message names it.
     """
-    meta_rate, schedule = rate_and_schedule(
-        meta_learning_rate, meta_rate_decay, client_optimizer_fn, options
+    client_optimizer = optimizers.as_optimizer(
+        "client_optimizer_fn", client_optimizer_fn
     )
-    process = build_fed_avg(
-        model_fn, client_optimizer_fn, server_optimizer_fn, **options
-    )
-    return meta_step.add_meta_step(
-        process,
+    step = step_after_clients(
         model_fn,
         meta_data,
-        meta_rate,
-        meta_epochs=meta_epochs,
-        meta_batch_size=meta_batch_size,
-        meta_rate_schedule=schedule,
+        meta_learning_rate,
+        meta_epochs,
+        meta_batch_size,
+        meta_rate_decay,
+        client_rate=client_optimizer_fn,
+        options=options,
+    )
+    return step.after(
+        build_fed_avg(model_fn, client_optimizer, server_optimizer_fn, **options)
     )
 
 
-def rate_and_schedule(
-    meta_learning_rate: float | None,
-    meta_rate_decay: float | None,
+def step_after_clients(
+    model_fn: client_works.ModelFn,
+    meta_data: tf.data.Dataset,
+    learning_rate: float | None,
+    epochs: int,
+    batch_size: int | None,
+    rate_decay: float | None,
+    *,
     client_rate: optimizers.OptimizerOrRate,
     options: TrainingOptions,
-) -> tuple[float, optimizers.Schedule | None]:
-    """Returns η_meta and its schedule, by default those of the clients.
+) -> meta_step.MetaStep:
+    """Returns the meta step whose rate and schedule are by default the clients'.
 
     Args:
-      meta_learning_rate: η_meta, or `None` for the default.
-      meta_rate_decay: The factor of η_meta per round, or `None` for the default.
+      model_fn: As in `add_meta_step`, as the next four.
+      meta_data: D_meta.
+      learning_rate: η_meta, or `None` for the default.
+      epochs: `meta_epochs`.
+      batch_size: `meta_batch_size`.
+      rate_decay: The factor of η_meta per round, or `None` for the default.
       client_rate: The clients' rate, or an optimizer, whose rate is unknown.
       options: The builder's, of which `client_rate_schedule` counts.
 
-    Returns:
-      η_meta, which `add_meta_step` checks, and its schedule, `None` for a constant
-      rate.
-
     Raises:
-      TypeError: If `meta_rate_decay` is not a number.
-      ValueError: If `meta_rate_decay` is out of its range, or there is neither rate.
+      TypeError: As in `add_meta_step`, or if `meta_rate_decay` is not a number.
+      ValueError: As in `add_meta_step`, if `meta_rate_decay` is out of its range, or
+        there is neither rate.
     """
     schedule = options.get("client_rate_schedule")
-    if meta_rate_decay is not None:
-        checks.check_fraction("meta_rate_decay", meta_rate_decay)
-        schedule = optimizers.per_round_factor(meta_rate_decay)
-    if meta_learning_rate is not None:
-        return meta_learning_rate, schedule
-    if isinstance(client_rate, tff.learning.optimizers.Optimizer):
-        raise ValueError(
-            "meta_learning_rate must be given where client_optimizer_fn is an "
-            "optimizer, whose rate is not known here, found None."
-        )
-    return client_rate, schedule
+    if rate_decay is not None:
+        checks.check_fraction("meta_rate_decay", rate_decay)
+        schedule = optimizers.per_round_factor(rate_decay)
+    if learning_rate is None:
+        if isinstance(client_rate, tff.learning.optimizers.Optimizer):
+            raise ValueError(
+                "meta_learning_rate must be given where client_optimizer_fn is an "
+                "optimizer, whose rate is not known here, found None."
+            )
+        learning_rate = client_rate
+    return meta_step.MetaStep(
+        model_fn, meta_data, learning_rate, epochs, batch_size, schedule
+    )
 
 
 METHOD = register(

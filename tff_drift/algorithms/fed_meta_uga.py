@@ -10,8 +10,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from typing_extensions import Unpack
 
-from tff_drift import client_works, optimizers
-from tff_drift.algorithms import fed_meta, meta_step, uga
+from tff_drift import checks, client_works, optimizers
+from tff_drift.algorithms import fed_meta, uga
 from tff_drift.algorithms.options import TrainingOptions, explicit_options
 from tff_drift.method_options import shared_options
 from tff_drift.method_specs import Method, register
@@ -65,8 +65,16 @@ def build_fed_meta_uga(
       TypeError: If an argument has the wrong type; the message names it.
       ValueError: If an argument is out of its range; the message names it.
     """
-    meta_rate, schedule = fed_meta.rate_and_schedule(
-        meta_learning_rate, meta_rate_decay, client_learning_rate, options
+    checks.check_positive("client_learning_rate", client_learning_rate)
+    step = fed_meta.step_after_clients(
+        model_fn,
+        meta_data,
+        meta_learning_rate,
+        meta_epochs,
+        meta_batch_size,
+        meta_rate_decay,
+        client_rate=client_learning_rate,
+        options=options,
     )
     process = uga.build_uga(
         model_fn,
@@ -75,15 +83,7 @@ def build_fed_meta_uga(
         local_epochs=local_epochs,
         **options,
     )
-    return meta_step.add_meta_step(
-        process,
-        model_fn,
-        meta_data,
-        meta_rate,
-        meta_epochs=meta_epochs,
-        meta_batch_size=meta_batch_size,
-        meta_rate_schedule=schedule,
-    )
+    return step.after(process)
 
 
 METHOD = register(

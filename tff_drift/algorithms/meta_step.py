@@ -110,43 +110,92 @@ def add_meta_step(
             "as Scaffnew: its variates go by a model that is the mean of the clients', "
             f"and the step moves it, found {checks.shown(process)}. Take SCAFFOLD."
         )
-    checks.check_non_negative("meta_learning_rate", meta_learning_rate)
-    checks.check_integer("meta_epochs", meta_epochs)
-    if meta_batch_size is not None:
-        checks.check_integer("meta_batch_size", meta_batch_size)
-    if meta_rate_schedule is None:
-        meta_rate_schedule = optimizers.constant()
-    schedule = optimizers.as_schedule(meta_rate_schedule, "meta_rate_schedule")
-    spec = client_works.build_model_spec(model_fn)
-    check_process(process, spec.weights_type, META)
-    examples, batch_size = _read(meta_data, spec)
-    if meta_epochs == 1 and meta_batch_size is None:
-        training: _Training = _FullStep(examples, batch_size)
-    else:
-        training = _Minibatches(examples, meta_epochs, meta_batch_size)
-
-    def initial_state() -> collections.OrderedDict[str, Any]:
-        return collections.OrderedDict(
-            [
-                ("round_number", tf.constant(0, tf.int32)),
-                (_RATE, tf.constant(float(meta_learning_rate), tf.float32)),
-            ]
-        )
-
-    return append_step(
-        process,
-        AppendedStep(
-            META,
-            initial_state,
-            (_RATE,),
-            _build_meta_step(spec, training, schedule),
-            {
-                **settings_of(training),
-                "rate_schedule": schedule.digest(),
-                "examples_sha256": digest_of(tf.nest.flatten(examples)),
-            },
-        ),
+    step = MetaStep(
+        model_fn,
+        meta_data,
+        meta_learning_rate,
+        meta_epochs,
+        meta_batch_size,
+        meta_rate_schedule,
     )
+    return step.after(process)
+
+
+class MetaStep:
+    """FedMeta's step, checked before there is a process that it comes after.
+
+    Args:
+      model_fn: As in `add_meta_step`, as all others.
+      meta_data: D_meta.
+      rate: `meta_learning_rate`.
+      epochs: `meta_epochs`.
+      batch_size: `meta_batch_size`.
+      rate_schedule: `meta_rate_schedule`.
+
+    Raises:
+      TypeError: As in `add_meta_step`.
+      ValueError: As in `add_meta_step`.
+    """
+
+    def __init__(
+        self,
+        model_fn: client_works.ModelFn,
+        meta_data: tf.data.Dataset,
+        rate: float,
+        epochs: int,
+        batch_size: int | None,
+        rate_schedule: optimizers.Schedule | None,
+    ) -> None:
+        checks.check_non_negative("meta_learning_rate", rate)
+        checks.check_integer("meta_epochs", epochs)
+        if batch_size is not None:
+            checks.check_integer("meta_batch_size", batch_size)
+        if rate_schedule is None:
+            rate_schedule = optimizers.constant()
+        self._rate = float(rate)
+        self._schedule = optimizers.as_schedule(rate_schedule, "meta_rate_schedule")
+        self._spec = client_works.build_model_spec(model_fn)
+        self._examples, most = _read(meta_data, self._spec)
+        if epochs == 1 and batch_size is None:
+            self._training: _Training = _FullStep(self._examples, most)
+        else:
+            self._training = _Minibatches(self._examples, epochs, batch_size)
+
+    def after(
+        self, process: tff.learning.templates.LearningProcess
+    ) -> tff.learning.templates.LearningProcess:
+        """Returns a process with the step after every round of another one.
+
+        Args:
+          process: The other one.
+
+        Raises:
+          TypeError: If it is not a process of the model.
+        """
+        check_process(process, self._spec.weights_type, META)
+
+        def initial_state() -> collections.OrderedDict[str, Any]:
+            return collections.OrderedDict(
+                [
+                    ("round_number", tf.constant(0, tf.int32)),
+                    (_RATE, tf.constant(self._rate, tf.float32)),
+                ]
+            )
+
+        return append_step(
+            process,
+            AppendedStep(
+                META,
+                initial_state,
+                (_RATE,),
+                _build_meta_step(self._spec, self._training, self._schedule),
+                {
+                    **settings_of(self._training),
+                    "rate_schedule": self._schedule.digest(),
+                    "examples_sha256": digest_of(tf.nest.flatten(self._examples)),
+                },
+            ),
+        )
 
 
 def _read(meta_data: Any, spec: client_works.ModelSpec) -> tuple[Any, int]:
