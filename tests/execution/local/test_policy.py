@@ -202,8 +202,8 @@ def test_vectorizing_is_asked_for(
     ("num_patch_values", "on_cpus", "reason"),
     [
         (0, True, None),
-        (400_000, True, None),
-        (400_001, True, "take patches of 400,001 values in a step, and gain by"),
+        (800_000, True, None),
+        (800_001, True, "take patches of 800,001 values in a step, and gain by"),
         (float("inf"), True, "of unknown size, or of a kind that is done one client"),
         (0, False, None),
         (1, False, "measured on CPUs alone"),
@@ -221,9 +221,9 @@ def test_convolutions_are_vectorized_where_they_are_small(
 
 
 def test_what_is_too_large_with_one_example_is_not_even_tried():
-    assert policy.vectorizing_may_pay(LIMITS, None, 400_000).holds
-    assert not policy.vectorizing_may_pay(LIMITS, None, 400_001).holds
-    assert policy.vectorizing_may_pay(LIMITS, True, 400_001).holds
+    assert policy.vectorizing_may_pay(LIMITS, None, 800_000).holds
+    assert not policy.vectorizing_may_pay(LIMITS, None, 800_001).holds
+    assert policy.vectorizing_may_pay(LIMITS, True, 800_001).holds
 
 
 def test_tables_are_trained_on_the_rows_that_few_numbers_name():

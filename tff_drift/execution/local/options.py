@@ -119,7 +119,7 @@ class Limits:
     alone_for_one: int = 8
     largest_masked_bytes: int = 5 * 2**18
     largest_state_bytes: int = 5 * 2**19
-    most_patch_values: int = 400_000
+    most_patch_values: int = 800_000
     largest_patches: int = 15_000
     rows_for_one: int = 2
     small_table_bytes: int = 2**16
