@@ -13,6 +13,7 @@ from experiments.presets.catalogue import PRESETS
 from experiments.presets.preset import Preset, Scale, Study, Variant
 from experiments.reports import results
 from experiments.training import studies, verification
+from tests.experiments import made_up_runs
 from tests.experiments.programs import parse
 
 pytestmark = pytest.mark.no_smoke
@@ -32,15 +33,31 @@ SCALE = Scale([STUDY], 0.01, 1.0)
 MADE_UP = Preset("made_up", "A test.", "Nobody (2026)", SCALE, SCALE)
 
 
+def _asked(folder):
+    """What asks for the made-up preset with results in a folder."""
+    words = ["--seeds=1", "--processes=1", f"--output_dir={folder / 'made_up'}"]
+    asked = requests.request("adabest_cost", parse("preset", "NAME", *words))
+    return dataclasses.replace(asked, preset=MADE_UP, parts=("part",))
+
+
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     """The folder of results that hold the made-up preset's, and what asks for it."""
     folder = tmp_path_factory.mktemp("results")
-    words = ["--seeds=1", "--processes=1", f"--output_dir={folder / 'made_up'}"]
-    asked = requests.request("adabest_cost", parse("preset", "NAME", *words))
-    asked = dataclasses.replace(asked, preset=MADE_UP, parts=("part",))
-    studies.run(asked)
-    return folder, asked
+    studies.run(_asked(folder))
+    return folder, _asked(folder)
+
+
+@pytest.fixture
+def untrained(tmp_path):
+    """The same, of results that nobody has trained."""
+    folder = tmp_path / "results"
+    made_up_runs.write_study(folder / "made_up" / "part", [("plain", {}, [0.1, 0.2])])
+    path = folder / "made_up" / "part" / "config.json"
+    config = json.loads(path.read_text())
+    config["flags"]["scale"] = _asked(folder).scale
+    path.write_text(json.dumps(config))
+    return folder, _asked(folder)
 
 
 def _change(folder, column, value):
@@ -79,8 +96,8 @@ def test_a_changed_digit_is_named_and_elsewhere_tolerated(kept, capsys):
         summary.write_text(made_here)
 
 
-def test_results_that_are_not_there(kept, tmp_path):
-    _, asked = kept
+def test_results_that_are_not_there(tmp_path):
+    asked = _asked(tmp_path)
     with pytest.raises(UserError, match="no results of made_up, part part"):
         verification.run(asked, tmp_path)
 
@@ -95,8 +112,10 @@ def test_results_that_are_not_there(kept, tmp_path):
         (["--scale=paper"], "are of the scale local, found --scale=paper"),
     ],
 )
-def test_results_of_other_seeds_or_another_scale(kept, monkeypatch, words, message):
-    folder, asked = kept
+def test_results_of_other_seeds_or_another_scale(
+    untrained, monkeypatch, words, message
+):
+    folder, asked = untrained
     monkeypatch.setattr(verification, "_train", None)  # Nothing is trained before.
     given = parse("preset", "NAME", *words)
     other = requests.request("adabest_cost", given)
