@@ -3,6 +3,7 @@
 import pytest
 
 from experiments import analysis, main
+from experiments.reports import analysis as tables
 from tests.experiments import made_up_runs, programs
 from tff_drift import execution
 
@@ -31,6 +32,12 @@ def comparison(tmp_path_factory):
     )
     assert outcome.status == 0, outcome.stderr
     return programs.Comparison(folder, outcome)
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Draws no figures of runs, which take most of the time of a report."""
+    monkeypatch.setattr(tables, "figures", lambda *_, **__: iter(()))
 
 
 @pytest.fixture

@@ -258,7 +258,7 @@ def test_a_sweep_is_told_by_its_points(tmp_path):
     assert any("clients that are held out" in text for text in found.texts)
 
 
-def test_other_runs_are_told_task_by_task(tmp_path):
+def test_other_runs_are_told_task_by_task(no_figures, tmp_path):
     made_up_runs.write(tmp_path / "runs" / "a", [0.1, 0.2])
     made_up_runs.write(tmp_path / "runs" / "b", [0.1, 0.4], task="cifar10")
     found, _ = written(tmp_path / "out", tmp_path / "runs")
@@ -305,7 +305,7 @@ def test_training_that_had_not_ended_is_named(tmp_path):
     assert "had not ended" not in limits(tmp_path / "b", settled)
 
 
-def test_notes_and_reports_in_the_folder_are_no_tables(tmp_path):
+def test_notes_and_reports_in_the_folder_are_no_tables(no_figures, tmp_path):
     study = comparison(tmp_path / "study")
     (study / "notes.md").write_text("The best yet.")
     written(study, study)
@@ -366,7 +366,7 @@ def test_mistakes(run_command, tmp_path, words, message):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_table_is_not_replaced_by_a_page(run_command, tmp_path):
+def test_a_table_is_not_replaced_by_a_page(run_command, no_figures, tmp_path):
     study = comparison(tmp_path / "study")
     (study / "table.md").write_text("theirs")
     words = ("report", study, f"--output_dir={study}")
