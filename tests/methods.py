@@ -40,6 +40,10 @@ _KINDS_OF_STATES = ("adabest", "fed_adam", "fed_avg", "fed_cm", "mime", "scaffol
 every_kind_of_state = pytest.mark.parametrize(
     "method", tiers.first(_KINDS_OF_STATES, _METHODS)
 )
+# Of these, those that no other test resumes, and whose states are unlike those of the
+# rest.
+_RESUMED = ("adabest", "fed_adam", "mime")
+every_resumed = pytest.mark.parametrize("method", tiers.first(_RESUMED, _METHODS))
 
 # Methods with states of clients, and without.
 every_form_of_state = pytest.mark.parametrize(

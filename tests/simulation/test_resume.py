@@ -44,7 +44,7 @@ def run(process, train, rounds, folder):
 
 
 @pytest.mark.no_smoke
-@methods.every_kind_of_state
+@methods.every_resumed
 def test_a_resumed_run_equals_a_whole_one(method, local, train, tmp_path):
     process = methods.build(method, num_clients=len(train))
     with tff.framework.get_context_stack().install(local):
