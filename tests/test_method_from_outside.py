@@ -77,11 +77,12 @@ for words in sys.argv[1:]:
     assert re.search(r'"client": {\s*"sums": 10.0,\s*"products": 1', summary)
 
 
-def test_every_property_holds_of_it():
+def test_every_property_holds_of_it(request):
     expected = properties()
     assert sum(map(len, expected.values())) > 15
+    as_here = ["--no-grappler"] if request.config.getoption("--no-grappler") else []
     output = run_program(
-        *("-m", "pytest", "-p", "tests.fed_echo", "-p", "no:cacheprovider"),
+        *("-m", "pytest", "-p", "tests.fed_echo", "-p", "no:cacheprovider", *as_here),
         *("-q", "-rA", "-m", "not soak", "-k", "fed_echo", *expected),
     )
     passed = re.findall(r"^PASSED ([^:]+)::(\w+)\[.*fed_echo.*\]$", output, re.M)
