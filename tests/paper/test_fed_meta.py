@@ -32,12 +32,16 @@ def base():
     return algorithms.build_fed_avg(models.softmax_regression, RATE)
 
 
+@pytest.fixture(scope="module")
+def wrapped(base):
+    """The base with a meta step whose rate halves with every round."""
+    schedule = optimizers.per_round_factor(0.5)
+    return with_meta(base, META_RATE, meta_rate_schedule=schedule)
+
+
 @pytest.mark.no_smoke
-def test_a_round_is_the_base_and_a_step_on_the_meta_data(base, each_context):
-    decay = 0.5
-    process = with_meta(
-        base, META_RATE, meta_rate_schedule=optimizers.per_round_factor(decay)
-    )
+def test_a_round_is_the_base_and_a_step_on_the_meta_data(wrapped, each_context):
+    process = wrapped
     state = process.initialize()
     model = models.trainable(process, state)
     for round_number in range(2):
@@ -45,7 +49,7 @@ def test_a_round_is_the_base_and_a_step_on_the_meta_data(base, each_context):
         update = models.pseudo_gradient(model, CLIENTS, RATE)
         model = [w - d for w, d in zip(model, update, strict=True)]
         gradient = models.softmax_gradient(model, *META)
-        rate = META_RATE * decay**round_number
+        rate = META_RATE * 0.5**round_number
         model = [w - rate * g for w, g in zip(model, gradient, strict=True)]
         state, meta = output.state, output.metrics["meta"]
         for actual, expected in zip(
@@ -256,12 +260,12 @@ def test_bad_meta_data_is_refused(base, monkeypatch):
         with_meta(base, 0.1, meta_data=META)
 
 
-def test_other_bad_arguments_are_refused(base):
+def test_other_bad_arguments_are_refused(base, wrapped):
     with pytest.raises(ValueError, match="meta_learning_rate must be"):
         with_meta(base, -0.1)
     with pytest.raises(TypeError, match="process must be a tff"):
         with_meta(models.softmax_regression, 0.1)
     with pytest.raises(TypeError, match="process has a meta step already"):
-        with_meta(with_meta(base, 0.1), 0.1)
+        with_meta(wrapped, 0.1)
     with pytest.raises(TypeError, match="process must be of the model of model_fn"):
         quadratic_meta(0.1, base)
