@@ -256,13 +256,18 @@ def test_figures(comparison):
         assert len({tuple(pixel) for row in picture[::10] for pixel in row[::10]}) > 5
 
 
-def test_more_rounds_extend_and_nothing_is_repeated(run_command, comparison, tmp_path):
+@pytest.fixture
+def copied(comparison, tmp_path):
+    """A copy of the comparison, and the words of it that FedAvg takes."""
     folder = tmp_path / "copy"
     shutil.copytree(comparison.folder, folder)
     dropped = ("--rounds=", "--algorithms=", "--tau=")
     words = [word for word in programs.COMPARE_FLAGS if not word.startswith(dropped)]
-    before = metrics(comparison, "fed_avg", 5)
+    return folder, words
 
+
+def test_nothing_that_is_finished_is_repeated(run_command, copied):
+    folder, words = copied
     again = run_command(
         "compare",
         *words,
@@ -287,6 +292,11 @@ def test_more_rounds_extend_and_nothing_is_repeated(run_command, comparison, tmp
     )  # fmt: skip
     assert "finished before without --callbacks; for that, give" in again.stderr
 
+
+@pytest.mark.conformance
+def test_more_rounds_extend_and_nothing_is_repeated(run_command, comparison, copied):
+    folder, words = copied
+    before = metrics(comparison, "fed_avg", 5)
     outcome = run_command(
         "train",
         *[word for word in words if not word.startswith("--seeds=")],
