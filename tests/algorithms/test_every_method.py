@@ -120,7 +120,7 @@ def test_has_the_types_of_a_learning_process(method, model):
 def test_learns_at_the_rates_it_shows(method, options, model):
     driver = methods.drive_on(method, options, model)
     first = driver.metrics["client_work"]["train"]["loss"]
-    for _ in range(3):
+    for _ in range(2):
         driver.round(list(methods.CLIENTS))
     assert driver.metrics["client_work"]["train"]["loss"] < first
     hparams = driver.process.get_hparams(driver.state)
