@@ -21,6 +21,22 @@ _HANDING_ON = (
     "Squeeze",
     "StopGradient",
 )
+# Operations whose results are as squashed as all that they take.
+_MIXING = (
+    "AddV2",
+    "ClipByValue",
+    "ConcatV2",
+    "GatherV2",
+    "Maximum",
+    "Mean",
+    "Minimum",
+    "Mul",
+    "Pack",
+    "RealDiv",
+    "Slice",
+    "StridedSlice",
+    "Sub",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,11 +78,27 @@ def _in_graph_of_function(model: Any, spec: tf.TensorSpec) -> LastActivation | N
 def _traced(model: Any, spec: tf.TensorSpec) -> LastActivation | None:
     inputs = tf.compat.v1.placeholder(spec.dtype, spec.shape)
     # Dropout is no part of what is handed on: it is there in training alone.
-    operation = model(inputs, training=False).op
-    while operation.type in _HANDING_ON:
-        operation = operation.inputs[0].op
-    if operation.type not in _ACTIVATIONS:
+    name = _activation_before(model(inputs, training=False))
+    if name is None:
         return None
     trained = model(inputs, training=True)
     is_undone = hasattr(trained, "_keras_logits") or trained.op.type == "Softmax"
-    return LastActivation(_ACTIVATIONS[operation.type], is_undone)
+    return LastActivation(name, is_undone)
+
+
+def _activation_before(values: tf.Tensor) -> str | None:
+    """Returns the activation that all of some values were made of, besides constants.
+
+    An average of several nets' probabilities, a slice of them or what clips them is no
+    more a logit than they are; what else follows, such as their logarithm, may be.
+    """
+    operation = values.op
+    if operation.type in _ACTIVATIONS:
+        return _ACTIVATIONS[operation.type]
+    if operation.type in _HANDING_ON:
+        return _activation_before(operation.inputs[0])
+    if operation.type not in _MIXING:
+        return None
+    varying = (each for each in operation.inputs if tf.get_static_value(each) is None)
+    names = list(map(_activation_before, varying))
+    return names[0] if names and all(names) else None

@@ -141,23 +141,29 @@ def check_one_kind(labels: Sequence[LabelsAt]) -> None:
 
 def _check_whole(labels: Sequence[LabelsAt]) -> None:
     """Raises if a label is a number that counts nothing: what regression predicts."""
-    for where, array in labels:
-        kind = array.dtype if array.dtype.kind == "f" else np.float64
-        exact = 2 ** (np.finfo(kind).nmant + 1)
-        for value in array.tolist():
-            if not isinstance(value, numbers.Number):
-                continue
-            if has_fraction(value):
-                why = "and a class is no such number"
-            elif isinstance(value, float) and abs(value) >= exact:
-                why = "to which floats round other integers too"
-            else:
-                continue
-            raise example_checks.DataError(
-                f"{where}: found the label {value}, {why}. Give target='number' "
-                "(--task=own_numbers) to predict numbers, put them into classes, as "
-                "pandas.cut does, or write names such as '0.5' as strings."
-            )
+    numbered = [
+        (where, value, 2 ** (np.finfo(kind).nmant + 1))
+        for where, array in labels
+        for kind in [array.dtype if array.dtype.kind == "f" else np.float64]
+        for value in array.tolist()
+        if isinstance(value, numbers.Number)
+    ]
+    for where, value, exact in numbered:
+        if has_fraction(value):
+            raise _no_class(where, value, "and a class is no such number")
+        if isinstance(value, float) and abs(value) >= exact:
+            raise _no_class(where, value, "to which floats round other integers too")
+    for where, value, _ in numbered:
+        if isinstance(value, float) and value < 0:
+            raise _no_class(where, value, "and classes are numbered from 0")
+
+
+def _no_class(where: str, value: Any, why: str) -> example_checks.DataError:
+    return example_checks.DataError(
+        f"{where}: found the label {value}, {why}. Give target='number' "
+        "(--task=own_numbers) to predict numbers, put them into classes, as "
+        "pandas.cut does, or write names such as '0.5' as strings."
+    )
 
 
 def has_fraction(value: Any) -> bool:

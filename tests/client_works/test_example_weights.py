@@ -11,6 +11,7 @@ import tensorflow_federated as tff
 from tests import tiers
 from tests.client_works import against_keras
 from tff_drift import algorithms, models, simulation
+from tff_drift.models import example_weights
 
 pytestmark = pytest.mark.no_smoke
 
@@ -454,6 +455,14 @@ def test_classes_beyond_the_outputs_have_no_weights(outputs, loss, last):
         models.from_keras2(dense(outputs), loss, spec, class_weight={last + 1: 5})
     squares = tf.keras.losses.MeanSquaredError()
     models.from_keras2(dense(1), squares, spec, class_weight={7: 5})
+
+
+@pytest.mark.parametrize("labels", [[-1.0, 1.0, 0.0, 9.0], [-1, 1, 0, 9]])
+def test_labels_that_are_no_class_of_the_table_weigh_one(labels):
+    weights = example_weights.with_class_weights(
+        None, tf.constant(labels), {0: 3, 1: 5}
+    )
+    assert weights.numpy().tolist() == [1.0, 5.0, 3.0, 1.0]
 
 
 @pytest.mark.conformance

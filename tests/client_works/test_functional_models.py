@@ -346,3 +346,17 @@ def test_a_functional_model_that_takes_its_mask_into_account_trains():
 
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     assert_a_step_is_one_of_keras(build, loss, (STEPS, NEXT[:, 0]))
+
+
+def test_a_model_of_which_nothing_trains_is_refused():
+    def frozen():
+        model = tf.keras.Sequential([tf.keras.layers.Dense(2, input_shape=[3])])
+        model.trainable = False
+        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        spec = tf.TensorSpec([None, 3]), tf.TensorSpec([None], tf.int32)
+        return tff.learning.models.from_keras_model(model, loss, spec)
+
+    with pytest.raises(
+        ValueError, match=r"no trainable weights\. Set trainable = True"
+    ):
+        algorithms.build_scaffold(frozen, 0.1, num_clients=3)

@@ -117,6 +117,8 @@ def test_integers_are_numbers_where_the_user_says_so(dtype):
     assert task.train.examples("a")[1].tolist() == [5.0, -3.0, 5.0]
     with pytest.raises(tasks.DataError, match=r"found the label -3.*target='number'"):
         _load(frame, None, "frame")
+    with pytest.raises(tasks.DataError, match=r"found the label -3.*target='number'"):
+        _load(_frame([5.0, -3.0, 5.0, 2.0, 0.0, 7.0]), None, "frame")
 
 
 def test_decimals_are_numbers():
@@ -284,6 +286,14 @@ class _Subclass(tf.keras.Model):
         return self.dense(inputs)
 
 
+def _complement(p):
+    return tf.concat([1 - p[:, :1], p[:, :1]], 1)
+
+
+def _clipped(p):
+    return tf.clip_by_value(p, 1e-7, 1 - 1e-7)
+
+
 def _functional():
     inputs = tf.keras.Input([1])
     return tf.keras.Model(inputs, tf.nn.softmax(_DENSE()(inputs)))
@@ -327,6 +337,11 @@ def test_a_net_that_ends_in_an_activation_trains_on_what_comes_before(build):
         ("softmax", tf.nn.softmax, lambda: _LAYERS.Lambda(tf.identity)),
         ("sigmoid", "sigmoid", lambda: _LAYERS.Reshape([2])),
         ("sigmoid", tf.nn.sigmoid, lambda: _LAYERS.Activation("linear")),
+        ("softmax", "softmax", lambda: _LAYERS.Rescaling(1.0)),
+        ("softmax", "softmax", lambda: _LAYERS.Lambda(lambda p: p[:, :2])),
+        ("sigmoid", "sigmoid", lambda: _LAYERS.Lambda(lambda p: (p + p) / 2)),
+        ("sigmoid", "sigmoid", lambda: _LAYERS.Lambda(_complement)),
+        ("softmax", "softmax", lambda: _LAYERS.Lambda(_clipped)),
     ],
 )
 def test_an_activation_that_keras_does_not_see_is_refused(name, activation, last):
@@ -335,6 +350,22 @@ def test_an_activation_that_keras_does_not_see_is_refused(name, activation, last
 
     with pytest.raises(ValueError, match=f"come from {name}.*Leave {name} out"):
         _load(_frame([0, 1] * 3), None, "frame", build_keras_model=build)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        tf.math.log,
+        # A gate: what it multiplies is of any size.
+        lambda p: p * tf.keras.layers.Dense(2)(p),
+    ],
+)
+def test_what_may_be_a_logit_is_none_that_an_activation_made(last):
+    def build():
+        inputs = tf.keras.Input([1])
+        return tf.keras.Model(inputs, last(_DENSE(activation="softmax")(inputs)))
+
+    _load(_frame([0, 1] * 3), None, "frame", build_keras_model=build)
 
 
 @pytest.mark.parametrize(

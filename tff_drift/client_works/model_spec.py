@@ -58,15 +58,21 @@ def build_model_spec(model_fn: ModelFn) -> ModelSpec:
     Raises:
       TypeError: If `model_fn` is neither, or clients cannot train weights of its
         dtypes; the message says what to pass.
-      ValueError: If it uses a model that was made outside of it, or masks or
-        constraints of a functional model would be lost.
+      ValueError: If nothing trains, it uses a model that was made outside of it, or
+        masks or constraints of a functional model would be lost.
     """
     check_model_fn(model_fn)
     if isinstance(model_fn, tff.learning.models.FunctionalModel):
         spec = _functional_model_spec(model_fn)
     else:
         spec = _variable_model_spec(model_fn)
-    _check_dtypes(spec.weights_type.trainable)
+    trainable = spec.weights_type.trainable
+    if not tf.nest.flatten(compat.type_to_tf_tensor_specs(trainable)):
+        raise ValueError(
+            "model_fn: the model has no trainable weights. Set trainable = True for "
+            "what clients are to train."
+        )
+    _check_dtypes(trainable)
     return spec
 
 

@@ -160,9 +160,12 @@ def with_class_weights(
     number = max(class_weight) + 1
     table = [float(class_weight.get(each, 1.0)) for each in range(number)]
     classes = tf.cast(classes, tf.int64)
-    # Of a class beyond the table, as Keras 3 does, the weight is 1.
+    # Of a class beyond the table, as Keras 3 does, the weight is 1, and so it is of a
+    # label below zero, such as -1 of a hinge loss.
+    beyond = tf.constant(number, tf.int64)
+    is_beyond = (classes < 0) | (classes > beyond)
     of_classes = tf.gather(
-        tf.constant([*table, 1.0]), tf.clip_by_value(classes, 0, number)
+        tf.constant([*table, 1.0]), tf.where(is_beyond, beyond, classes)
     )
     if weights is None:
         return of_classes
