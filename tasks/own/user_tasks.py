@@ -15,6 +15,7 @@ from tasks import definitions
 from tasks.models import keras_models, last_activation, nets
 from tasks.own import parts, targets
 from tff_drift import checks, signatures
+from tff_drift.models import keras2_arguments
 from tff_drift.simulation import ClientDatasets
 from tff_drift.simulation.data.example_store import OfSource
 from tff_drift.simulation.data.examples import Transform
@@ -255,14 +256,15 @@ def _check_model(
                 "build_keras_model must build a model of Keras 2 (tf.keras) or Keras 3 "
                 f"(keras), found {checks.shown(model)}."
             )
-        shapes = (
-            (model.input_shape, model.output_shape) if model.built else (None, None)
+        keras2_arguments.check_input("build_keras_model", model)
+        # Of Keras 3, a model may be without.
+        inputs, outputs = (
+            getattr(model, shape, None) for shape in ("input_shape", "output_shape")
         )
         activation = None
         # What is wrong with calling it is said where it is made a model of TFF.
         with contextlib.suppress(Exception):
             activation = last_activation.last_activation(model, spec)
-    inputs, outputs = shapes
     if isinstance(inputs, tuple) and not tf.TensorShape(inputs[1:]).is_compatible_with(
         input_shape
     ):

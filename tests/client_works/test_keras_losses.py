@@ -175,6 +175,39 @@ def test_constraints_of_weights_are_refused():
     models.from_keras2(constrained(trainable=False), loss, spec)
 
 
+class WithoutInput(tf.keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = L.Dense(5)
+
+    def call(self, inputs):
+        return self.dense(inputs)
+
+
+@pytest.mark.parametrize(
+    "make", [tff.learning.models.from_keras_model, models.from_keras2]
+)
+@pytest.mark.parametrize("begin", ["unbuilt", "build", "call"])
+@pytest.mark.parametrize(
+    "kind", [lambda: tf.keras.Sequential([L.Dense(5)]), WithoutInput]
+)
+def test_a_model_that_does_not_know_its_input_is_refused(make, begin, kind):
+    def model_fn():
+        keras_model = kind()
+        if begin == "build":
+            keras_model.build([None, 5])
+        elif begin == "call":
+            keras_model(FEATURES)
+        spec = against_keras.spec_of((FEATURES, FEATURES))
+        return make(keras_model, tf.keras.losses.MeanSquaredError(), spec)
+
+    with pytest.raises(
+        ValueError, match=r"^keras_model is .* tf\.keras\.Input"
+    ) as error:
+        algorithms.build_fed_avg(model_fn, 0.1)
+    assert "\n" not in str(error.value)
+
+
 def test_a_layer_that_is_adapted_in_the_model_function_is_refused():
     def model_fn():
         layer = L.Normalization()

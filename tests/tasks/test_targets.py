@@ -308,7 +308,6 @@ def _functional():
         lambda: tf.keras.Sequential([_DENSE(), _LAYERS.Softmax()]),
         lambda: tf.keras.Sequential([_DENSE(activation="sigmoid")]),
         _functional,
-        _Subclass,
     ],
 )
 def test_a_net_that_ends_in_an_activation_trains_on_what_comes_before(build):
@@ -327,6 +326,18 @@ def test_a_net_that_ends_in_an_activation_trains_on_what_comes_before(build):
         found = session.run(loss)
     expected = np.mean([np.log1p(np.exp(-1.0)), np.log1p(np.exp(3.0))])
     assert found == pytest.approx(expected, rel=1e-5)
+
+
+def _called():
+    keras_model = tf.keras.Sequential([_LAYERS.Dense(2)])
+    keras_model(np.ones([1, 1], np.float32))
+    return keras_model
+
+
+@pytest.mark.parametrize("build", [_called, _Subclass])
+def test_a_net_of_keras_2_without_input_is_refused(build):
+    with pytest.raises(ValueError, match=r"build_keras_model is .* tf\.keras\.Input"):
+        _load(_frame([0, 1] * 3), None, "frame", build_keras_model=build)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from tff_drift import autograph, checks
 from tff_drift.models import (
     example_weights,
     first_trace,
+    keras2_arguments,
     keras2_labels,
     keras2_metrics,
 )
@@ -84,7 +84,7 @@ def from_keras2(
     """
     for each in tf.nest.flatten([keras_model, loss, metrics, weighted_metrics]):
         if checks.is_of_keras3(each):
-            raise keras3_refused("tff_drift.models.from_keras2", each)
+            raise keras2_arguments.keras3_refused("tff_drift.models.from_keras2", each)
     batch = example_weights.split(input_spec)
     example_weights.check_class_weight(class_weight, batch.labels)
     outputs = dict.fromkeys(_output_names(keras_model))
@@ -117,22 +117,6 @@ def from_keras2(
     return model
 
 
-def keras3_refused(function: str, value: Any) -> TypeError:
-    """Returns the error of a function for Keras 2 that is given an object of Keras 3.
-
-    Args:
-      function: The name of the function.
-      value: A model, a loss or a metric: an object, a class or a function.
-    """
-    is_named = isinstance(value, (type, types.FunctionType))
-    name = (value if is_named else type(value)).__name__
-    return TypeError(
-        f"{function} takes models, losses and metrics of Keras 2 (tf.keras), found "
-        f"{name} of Keras 3. Call tff_drift.models.from_keras3(keras_model, loss, "
-        "input_spec, metrics) in its place, with model, loss and metrics of Keras 3."
-    )
-
-
 def check_batches(model: tff.learning.models.VariableModel) -> None:
     """Raises if a model of Keras 2, if it is one, cannot take its batches.
 
@@ -161,11 +145,13 @@ def as_in_fit(
       model: Any model.
 
     Raises:
-      ValueError: If the Keras model has constraints of its trainable weights, two
-        metrics have one name, or a metric cannot be made ready to count.
+      ValueError: If the Keras model does not know its input or has constraints of its
+        trainable weights, two metrics have one name, or a metric cannot be made ready
+        to count.
     """
     if type(model).__module__ != _OF_TFF:
         return model
+    keras2_arguments.check_input("keras_model", model._keras_model)
     return _Keras2Model(model, model.input_spec)
 
 
@@ -377,8 +363,7 @@ class _Keras2Model(tff.learning.models.VariableModel):
 
 def _output_names(keras_model: Any) -> list[str]:
     """Returns the names of a model's outputs, in the order of `keras_model.outputs`."""
-    if not getattr(keras_model, "outputs", None):
-        return []
+    keras2_arguments.check_input("keras_model", keras_model)
     outputs = named_outputs(keras_model.output, keras_model.output_names)
     return sorted(outputs) if isinstance(keras_model.output, Mapping) else list(outputs)
 

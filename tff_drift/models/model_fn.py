@@ -10,7 +10,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks
-from tff_drift.models.keras2 import as_in_fit, check_batches, keras3_refused
+from tff_drift.models.keras2 import as_in_fit, check_batches
+from tff_drift.models.keras2_arguments import check_input, keras3_refused
 from tff_drift.models.keras3 import check_training
 from tff_drift.models.loaded_weights import explain_if_outside
 from tff_drift.models.stateless import ADAPT_OUTSIDE
@@ -87,8 +88,8 @@ def build_variable_model(
         raise keras3_refused(name, value) from error
     if isinstance(model, tff.learning.models.VariableModel):
         check_training(model)
-        _check_shapes(model)
         model = as_in_fit(model)
+        _check_shapes(model)
         check_batches(model)
         return model
     raise TypeError(
@@ -118,7 +119,8 @@ def _explain(error: Exception) -> None:
 
     Raises:
       ValueError: If it adapts a layer, has one count its tokens, clones a compiled
-        model of Keras 3, or gives TFF's function weights of examples.
+        model of Keras 3, or gives TFF's function weights of examples or a model of
+        Keras 2 that does not know its input.
     """
     for function, module, values in _calls(error.__traceback__):
         if function == "adapt" and module.startswith(("keras.", "tf_keras.")):
@@ -144,9 +146,15 @@ def _explain(error: Exception) -> None:
                 "it to the data, outside of the model, the one way for "
                 'output_mode="tf_idf".'
             ) from error
+        # Outside of graphs, a model that is built or called knows its input.
+        if (function, module) == (check_input.__name__, check_input.__module__):
+            raise error
         spec = values.get("input_spec")
         is_of_tff = module.startswith("tensorflow_federated.")
-        if is_of_tff and function in _OF_KERAS_2 and _has_weights(spec):
+        if not is_of_tff or function not in _OF_KERAS_2:
+            continue
+        check_input("keras_model", values.get("keras_model"))
+        if _has_weights(spec):
             raise ValueError(
                 f"model_fn gives tff.learning.models.{function} batches of three "
                 "components, and it takes inputs and labels alone. For weights of "

@@ -1,0 +1,46 @@
+"""What is wrong with a model or a loss where those of Keras 2 are taken."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import tensorflow as tf
+
+from tff_drift import checks
+
+
+def check_input(name: str, keras_model: Any) -> None:
+    """Raises if a model of Keras 2 does not know its input, which TFF's graphs need.
+
+    Args:
+      name: The argument, for the message.
+      keras_model: A model; one that is not of Keras 2 passes.
+
+    Raises:
+      ValueError: If it is a subclass, or a sequential model without `Input`: in graphs,
+        `build` and a call do not give it one.
+    """
+    if isinstance(keras_model, tf.keras.Model) and not hasattr(keras_model, "output"):
+        raise ValueError(
+            f"{name} is a model of Keras 2, {checks.shown(keras_model.name)}, that "
+            "does not tell its input and output. Give it a tf.keras.Input, as in "
+            "tf.keras.Sequential([tf.keras.Input([5]), ...]) or tf.keras.Model(inputs, "
+            "outputs), or give a model of Keras 3, which may be without."
+        )
+
+
+def keras3_refused(function: str, value: Any) -> TypeError:
+    """Returns the error of a function for Keras 2 that is given an object of Keras 3.
+
+    Args:
+      function: The name of the function.
+      value: A model, a loss or a metric: an object, a class or a function.
+    """
+    is_named = isinstance(value, (type, types.FunctionType))
+    name = (value if is_named else type(value)).__name__
+    return TypeError(
+        f"{function} takes models, losses and metrics of Keras 2 (tf.keras), found "
+        f"{name} of Keras 3. Call tff_drift.models.from_keras3(keras_model, loss, "
+        "input_spec, metrics) in its place, with model, loss and metrics of Keras 3."
+    )
