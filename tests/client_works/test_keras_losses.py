@@ -155,6 +155,25 @@ def test_losses_of_layers_of_half_precision():
     np.testing.assert_allclose(found, expected, rtol=2e-3)
 
 
+@pytest.mark.parametrize("bad", ["mse", tf.keras.losses.mean_squared_error])
+def test_what_is_no_loss_of_keras_2_is_named(bad):
+    inputs = tf.keras.Input([5])
+    one, two = (
+        tf.keras.Model(inputs, [L.Dense(5, name=name)(inputs) for name in names])
+        for names in ("a", "ab")
+    )
+    spec = against_keras.spec_of((FEATURES, FEATURES))
+    spec_of_two = against_keras.spec_of((FEATURES, (FEATURES, FEATURES)))
+    good = tf.keras.losses.MeanSquaredError()
+    for keras_model, loss, given, name in (
+        (one, bad, spec, "loss"),
+        (two, [good, bad], spec_of_two, r"loss\[1\]"),
+        (two, {"a": bad, "b": good}, spec_of_two, r"loss\['a'\]"),
+    ):
+        with pytest.raises(TypeError, match=rf"^{name} must be .*MeanSquaredError\(\)"):
+            models.from_keras2(keras_model, loss, given)
+
+
 def test_constraints_of_weights_are_refused():
     def constrained(trainable=True):
         hidden = L.Dense(3, input_shape=[5], kernel_constraint="non_neg")

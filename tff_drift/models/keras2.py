@@ -85,6 +85,7 @@ def from_keras2(
     for each in tf.nest.flatten([keras_model, loss, metrics, weighted_metrics]):
         if checks.is_of_keras3(each):
             raise keras2_arguments.keras3_refused("tff_drift.models.from_keras2", each)
+    keras2_arguments.check_loss(loss)
     batch = example_weights.split(input_spec)
     example_weights.check_class_weight(class_weight, batch.labels)
     outputs = dict.fromkeys(_output_names(keras_model))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -28,6 +29,30 @@ def check_input(name: str, keras_model: Any) -> None:
             "tf.keras.Sequential([tf.keras.Input([5]), ...]) or tf.keras.Model(inputs, "
             "outputs), or give a model of Keras 3, which may be without."
         )
+
+
+def check_loss(loss: Any) -> None:
+    """Raises unless a loss, or each of several, is one of Keras 2.
+
+    Args:
+      loss: A loss, or a mapping or a list of those of the outputs.
+
+    Raises:
+      TypeError: If one is not, such as a name or a function.
+    """
+    if isinstance(loss, Mapping):
+        named = {f"loss[{checks.shown(name)}]": each for name, each in loss.items()}
+    elif isinstance(loss, list):
+        named = {f"loss[{place}]": each for place, each in enumerate(loss)}
+    else:
+        named = {"loss": loss}
+    for name, each in named.items():
+        if not isinstance(each, tf.keras.losses.Loss):
+            raise TypeError(
+                f"{name} must be a tf.keras.losses.Loss, such as "
+                "tf.keras.losses.MeanSquaredError(), or of several outputs a list of "
+                f"one for each, found {checks.shown(each)}."
+            )
 
 
 def keras3_refused(function: str, value: Any) -> TypeError:
