@@ -256,7 +256,7 @@ def _check_model(
                 "build_keras_model must build a model of Keras 2 (tf.keras) or Keras 3 "
                 f"(keras), found {checks.shown(model)}."
             )
-        keras2_arguments.check_input("build_keras_model", model)
+        keras2_arguments.check_built("build_keras_model", model)
         # Of Keras 3, a model may be without.
         inputs, outputs = (
             getattr(model, shape, None) for shape in ("input_shape", "output_shape")

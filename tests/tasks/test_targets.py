@@ -281,9 +281,17 @@ class _Subclass(tf.keras.Model):
     def __init__(self):
         super().__init__()
         self.dense = _DENSE(activation="softmax")
+        self.build([None, 1])
 
     def call(self, inputs):
         return self.dense(inputs)
+
+
+def _called():
+    dense = _LAYERS.Dense(2, "softmax", kernel_initializer="identity")
+    keras_model = tf.keras.Sequential([dense])
+    keras_model(np.ones([1, 1], np.float32))
+    return keras_model
 
 
 def _complement(p):
@@ -308,6 +316,8 @@ def _functional():
         lambda: tf.keras.Sequential([_DENSE(), _LAYERS.Softmax()]),
         lambda: tf.keras.Sequential([_DENSE(activation="sigmoid")]),
         _functional,
+        _Subclass,
+        _called,
     ],
 )
 def test_a_net_that_ends_in_an_activation_trains_on_what_comes_before(build):
@@ -328,14 +338,10 @@ def test_a_net_that_ends_in_an_activation_trains_on_what_comes_before(build):
     assert found == pytest.approx(expected, rel=1e-5)
 
 
-def _called():
-    keras_model = tf.keras.Sequential([_LAYERS.Dense(2)])
-    keras_model(np.ones([1, 1], np.float32))
-    return keras_model
+def test_a_net_of_keras_2_without_weights_is_refused():
+    def build():
+        return tf.keras.Sequential([_LAYERS.Dense(2)])
 
-
-@pytest.mark.parametrize("build", [_called, _Subclass])
-def test_a_net_of_keras_2_without_input_is_refused(build):
     with pytest.raises(ValueError, match=r"build_keras_model is .* tf\.keras\.Input"):
         _load(_frame([0, 1] * 3), None, "frame", build_keras_model=build)
 

@@ -85,6 +85,7 @@ def from_keras2(
     for each in tf.nest.flatten([keras_model, loss, metrics, weighted_metrics]):
         if checks.is_of_keras3(each):
             raise keras2_arguments.keras3_refused("tff_drift.models.from_keras2", each)
+    keras2_arguments.check_built("keras_model", keras_model)
     keras2_arguments.check_loss(loss)
     batch = example_weights.split(input_spec)
     example_weights.check_class_weight(class_weight, batch.labels)
@@ -112,7 +113,8 @@ def from_keras2(
         keras2_metrics.name_weighted(wrapped, given, len(weighted)),
     )
     if class_weight is not None:
-        first_output, *_ = keras_model.outputs or [None]
+        output = keras2_arguments.output_of(keras_model)
+        first_output, *_ = tf.nest.flatten(output)
         example_weights.check_one_label(batch.labels, first_output)
         example_weights.check_classes(class_weight, first_output, loss)
     return model
@@ -129,7 +131,10 @@ def check_batches(model: tff.learning.models.VariableModel) -> None:
       ValueError: If the model, its loss or a metric cannot take the batches.
     """
     if isinstance(model, _Keras2Model):
-        losses, outputs = model._model._loss_fns, model._keras_model.output
+        losses = model._model._loss_fns
+        outputs = keras2_arguments.output_of(model._keras_model)
+        if outputs is None:
+            return
         metrics, weighted = model._model.get_metrics(), model._weighted_metrics
         keras2_metrics.check_counts(metrics, weighted, model._labels, outputs)
         first_trace.check_batches_of_keras2(
@@ -146,13 +151,12 @@ def as_in_fit(
       model: Any model.
 
     Raises:
-      ValueError: If the Keras model does not know its input or has constraints of its
-        trainable weights, two metrics have one name, or a metric cannot be made ready
-        to count.
+      ValueError: If the Keras model has no weights yet or constraints of those that
+        train, two metrics have one name, or a metric cannot be made ready to count.
     """
     if type(model).__module__ != _OF_TFF:
         return model
-    keras2_arguments.check_input("keras_model", model._keras_model)
+    keras2_arguments.check_built("keras_model", model._keras_model)
     return _Keras2Model(model, model.input_spec)
 
 
@@ -204,12 +208,19 @@ class _Keras2Model(tff.learning.models.VariableModel):
         Returns:
           The metric.
         """
+        output = keras2_arguments.output_of(self._keras_model)
+        if output is None:
+            raise ValueError(
+                f"the metric {checks.shown(metric.name)} makes its variables at its "
+                "first batch, and the model does not tell its outputs. Give the model "
+                "a tf.keras.Input, or make a metric with all its variables."
+            )
         labels, outputs = (
             tf.nest.map_structure(
                 lambda spec: tf.zeros([size or 1 for size in spec.shape], spec.dtype),
                 structure,
             )
-            for structure in (self._labels, self._keras_model.output)
+            for structure in (self._labels, output)
         )
         try:
             metric.update_state(keras2_labels.as_column(labels, outputs), outputs)
@@ -364,9 +375,11 @@ class _Keras2Model(tff.learning.models.VariableModel):
 
 def _output_names(keras_model: Any) -> list[str]:
     """Returns the names of a model's outputs, in the order of `keras_model.outputs`."""
-    keras2_arguments.check_input("keras_model", keras_model)
-    outputs = named_outputs(keras_model.output, keras_model.output_names)
-    return sorted(outputs) if isinstance(keras_model.output, Mapping) else list(outputs)
+    output = keras2_arguments.output_of(keras_model)
+    if output is None:
+        return []
+    outputs = named_outputs(output, keras_model.output_names)
+    return sorted(outputs) if isinstance(output, Mapping) else list(outputs)
 
 
 def _num_rows(leaf: Any) -> Any:

@@ -11,24 +11,35 @@ import tensorflow as tf
 from tff_drift import checks
 
 
-def check_input(name: str, keras_model: Any) -> None:
-    """Raises if a model of Keras 2 does not know its input, which TFF's graphs need.
+def check_built(name: str, keras_model: Any) -> None:
+    """Raises if a model of Keras 2 has no weights yet.
 
     Args:
       name: The argument, for the message.
       keras_model: A model; one that is not of Keras 2 passes.
 
     Raises:
-      ValueError: If it is a subclass, or a sequential model without `Input`: in graphs,
-        `build` and a call do not give it one.
+      ValueError: If it has none: a subclass, or a sequential model without `Input`,
+        that is neither built nor called.
     """
-    if isinstance(keras_model, tf.keras.Model) and not hasattr(keras_model, "output"):
+    if isinstance(keras_model, tf.keras.Model) and not keras_model.built:
         raise ValueError(
-            f"{name} is a model of Keras 2, {checks.shown(keras_model.name)}, that "
-            "does not tell its input and output. Give it a tf.keras.Input, as in "
-            "tf.keras.Sequential([tf.keras.Input([5]), ...]) or tf.keras.Model(inputs, "
-            "outputs), or give a model of Keras 3, which may be without."
+            f"{name} is a model of Keras 2, {checks.shown(keras_model.name)}, that has "
+            "no weights yet. Give it a tf.keras.Input, as in tf.keras.Sequential(["
+            "tf.keras.Input([5]), ...]) or tf.keras.Model(inputs, outputs), or call "
+            "its build([None, 5])."
         )
+
+
+def output_of(keras_model: Any) -> Any:
+    """Returns the outputs of a model of Keras 2; `None` if it does not tell them.
+
+    Neither a subclass nor a sequential model without `Input` does, in graphs.
+
+    Args:
+      keras_model: The model.
+    """
+    return getattr(keras_model, "output", None)
 
 
 def check_loss(loss: Any) -> None:

@@ -11,7 +11,7 @@ import tensorflow_federated as tff
 
 from tff_drift import checks
 from tff_drift.models.keras2 import as_in_fit, check_batches
-from tff_drift.models.keras2_arguments import check_input, keras3_refused
+from tff_drift.models.keras2_arguments import check_built, keras3_refused
 from tff_drift.models.keras3 import check_training
 from tff_drift.models.loaded_weights import explain_if_outside
 from tff_drift.models.stateless import ADAPT_OUTSIDE
@@ -120,7 +120,7 @@ def _explain(error: Exception) -> None:
     Raises:
       ValueError: If it adapts a layer, has one count its tokens, clones a compiled
         model of Keras 3, or gives TFF's function weights of examples or a model of
-        Keras 2 that does not know its input.
+        Keras 2 without weights.
     """
     for function, module, values in _calls(error.__traceback__):
         if function == "adapt" and module.startswith(("keras.", "tf_keras.")):
@@ -146,14 +146,11 @@ def _explain(error: Exception) -> None:
                 "it to the data, outside of the model, the one way for "
                 'output_mode="tf_idf".'
             ) from error
-        # Outside of graphs, a model that is built or called knows its input.
-        if (function, module) == (check_input.__name__, check_input.__module__):
-            raise error
         spec = values.get("input_spec")
         is_of_tff = module.startswith("tensorflow_federated.")
         if not is_of_tff or function not in _OF_KERAS_2:
             continue
-        check_input("keras_model", values.get("keras_model"))
+        check_built("keras_model", values.get("keras_model"))
         if _has_weights(spec):
             raise ValueError(
                 f"model_fn gives tff.learning.models.{function} batches of three "
