@@ -38,6 +38,17 @@ def _numbers(dataset):
     return dataset.map(lambda each: each["x"]).unbatch()
 
 
+def _second(one, other):
+    return tf.data.Dataset.zip((one, other)).map(lambda _, each: each)
+
+
+def _in_turns(dataset):
+    """Batches of one, from two datasets by turns."""
+    halves = [dataset.shard(2, each).batch(1, True) for each in range(2)]
+    turns = tf.data.Dataset.range(6).map(lambda each: each % 2)
+    return tf.data.Dataset.choose_from_datasets(halves, turns)
+
+
 @pytest.mark.parametrize(
     ("preprocess", "rows"),
     [
@@ -52,6 +63,15 @@ def _numbers(dataset):
         (lambda d: d.batch(4).unbatch(), 7),
         (lambda d: d.filter(lambda each: each["y"] < 5).batch(2), 5),
         (lambda d: d.flat_map(tf.data.Dataset.from_tensors).batch(4), 7),
+        (lambda d: d.flat_map(tf.data.Dataset.from_tensors).batch(4, True), 4),
+        (lambda d: d.batch(3, True).flat_map(tf.data.Dataset.from_tensors), 6),
+        (lambda d: d.batch(4).flat_map(tf.data.Dataset.from_tensor_slices), 7),
+        (lambda d: d.batch(4).enumerate().map(lambda _, each: each), 7),
+        (lambda d: d.batch(3, True).enumerate().map(lambda _, each: each), 6),
+        (lambda d: _second(tf.data.Dataset.range(9), d.batch(3, True)), 6),
+        (lambda d: _second(d.batch(4), d.batch(4)), 7),
+        (lambda d: d.take(4).batch(2, True).concatenate(d.skip(4).batch(2, True)), 6),
+        (_in_turns, 6),
     ],
 )
 def test_batches_are_taken_apart(preprocess, rows):
@@ -97,6 +117,72 @@ def test_batches_that_a_function_returns_are_taken_apart(make, rows, preprocess)
         found = _made_by(each, preprocess)
         np.testing.assert_array_equal(found[0], _X[:rows])
         np.testing.assert_array_equal(found[1], _Y[:rows])
+
+
+def _numbered(texts):
+    return texts.map(
+        lambda text: (tf.strings.to_number([text, text]), tf.strings.to_number(text))
+    )
+
+
+def _lines(path):
+    return _numbered(tf.data.TextLineDataset(path))
+
+
+def _records(path):
+    path = tf.strings.regex_replace(path, "lines$", "records")
+    return _numbered(tf.data.TFRecordDataset(path, num_parallel_reads=1))
+
+
+def _files(path):
+    return tf.data.Dataset.from_tensors(path)
+
+
+def _generated(_):
+    return tf.data.Dataset.from_generator(
+        lambda: map(float, range(7)), output_signature=tf.TensorSpec([])
+    ).map(lambda each: (tf.stack([each, each]), each))
+
+
+@pytest.mark.parametrize(
+    ("read", "rows"),
+    [
+        (_lines, 7),
+        (lambda path: _lines(path).batch(4), 7),
+        (lambda path: _lines(path).batch(4, True), 4),
+        (lambda path: _lines(path).repeat(1).batch(3, True).prefetch(2), 6),
+        (lambda path: _lines([path]).batch(3, True).batch(2, True), 6),
+        (lambda path: _generated(path).batch(4, True), 4),
+        (lambda path: _files(path).interleave(_lines).batch(4, True), 4),
+        (
+            lambda path: _files(path).interleave(
+                lambda each: _lines(each).batch(3, True), num_parallel_calls=1
+            ),
+            6,
+        ),
+        (lambda path: _records(path).batch(4, True), 4),
+        (
+            lambda path: (
+                tf.data.experimental.CsvDataset(path, [tf.float32])
+                .map(lambda each: (tf.stack([each, each]), each))
+                .batch(4, True)
+            ),
+            4,
+        ),
+    ],
+)
+def test_batches_of_what_is_read_from_files_are_taken_apart(tmp_path, read, rows):
+    (tmp_path / "lines").write_text("".join(f"{each}\n" for each in range(7)))
+    with tf.io.TFRecordWriter(str(tmp_path / "records")) as writer:
+        for each in range(7):
+            writer.write(str(each))
+    data = tff.simulation.datasets.FilePerUserClientData(
+        {"c": str(tmp_path / "lines")}, read
+    )
+    found = simulation.ClientDatasets.from_client_data(data, batch_size=2)
+    x, y = found.examples("c")
+    np.testing.assert_array_equal(y, np.arange(rows))
+    np.testing.assert_array_equal(x, np.stack([y, y], axis=1))
 
 
 def _parsed(client_id):
@@ -156,6 +242,27 @@ def _from_outside(make):
     return lambda _: dataset.map(lambda x, y: (x, y))
 
 
+def _both(x, y):
+    """An example and its mirror image."""
+    return tf.data.Dataset.from_tensor_slices((tf.stack([x, x[::-1]]), [y, y]))
+
+
+def _mirrored():
+    return _pairs().flat_map(_both)
+
+
+def test_examples_that_a_function_makes_of_each_are_no_batches():
+    np.testing.assert_array_equal(_made_by(lambda _: _mirrored())[1], np.repeat(_Y, 2))
+    for make in (
+        lambda _: _mirrored().batch(4),
+        lambda _: _mirrored().batch(4, drop_remainder=True).unbatch(),
+    ):
+        x, y = _made_by(make)
+        np.testing.assert_array_equal(y, np.repeat(_Y, 2)[: len(y)])
+        np.testing.assert_array_equal(x[::2], _X[: len(x[::2])])
+        np.testing.assert_array_equal(x[1::2], _X[: len(x[1::2]), ::-1])
+
+
 def test_what_may_be_batches_or_sequences_is_refused_with_a_remedy():
     numbers = tf.data.Dataset.range(1, 4)
 
@@ -166,6 +273,9 @@ def test_what_may_be_batches_or_sequences_is_refused_with_a_remedy():
         _from_outside(batches),
         _from_outside(_parsed),
         _chosen(lambda _: numbers.batch(4), lambda _: numbers.map(tf.range)),
+        lambda _: _mirrored().batch(4, drop_remainder=True),
+        lambda _: _mirrored().shuffle(9).repeat(2).batch(4, True).batch(2).prefetch(1),
+        lambda _: _pairs().interleave(_both).batch(4, drop_remainder=True),
     ):
         with pytest.raises(ValueError, match="batches, or sequences") as caught:
             _made_by(make)
@@ -192,6 +302,16 @@ def test_sequences_are_no_batches():
         found = _examples(lambda d, drop=drop: sequences(d).batch(2, drop))
         np.testing.assert_array_equal(found, expected)
 
+    def flattened(dataset):
+        numbers = dataset.flat_map(
+            lambda each: tf.data.Dataset.from_tensor_slices(each["x"])
+        )
+        return numbers.batch(5, drop_remainder=True)
+
+    np.testing.assert_array_equal(_examples(flattened), expected)
+    found = _examples(lambda d: flattened(d).batch(2, drop_remainder=True))
+    np.testing.assert_array_equal(found, expected)
+
 
 def test_windows_are_no_batches():
     def windows(dataset):
@@ -201,6 +321,26 @@ def test_windows_are_no_batches():
     expected = np.lib.stride_tricks.sliding_window_view(np.arange(21), 3)
     np.testing.assert_array_equal(_examples(windows), expected)
     np.testing.assert_array_equal(_examples(lambda d: windows(d).batch(4)), expected)
+    found = _examples(lambda d: windows(d).batch(4, drop_remainder=True))
+    np.testing.assert_array_equal(found, expected[:16])
+
+    def windows_of_examples(dataset):
+        cut = dataset.map(lambda each: (each["x"], each["y"])).window(3, 1, 1, True)
+        return cut.flat_map(
+            lambda x, y: tf.data.Dataset.zip((x.batch(3, True), y.batch(3, True)))
+        )
+
+    for size in (None, 2):
+        found = _examples(
+            lambda d, size=size: (
+                windows_of_examples(d)
+                if size is None
+                else windows_of_examples(d).batch(size, drop_remainder=True)
+            )
+        )
+        rows = np.arange(5 if size is None else 4)[:, np.newaxis] + np.arange(3)
+        np.testing.assert_array_equal(found[0], _X[rows])
+        np.testing.assert_array_equal(found[1], rows)
 
 
 def test_padding_to_a_size_that_is_given_makes_examples_of_it():

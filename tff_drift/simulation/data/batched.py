@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,13 +18,24 @@ _TOGETHER = (
     "GroupByWindowDataset",
     "WindowDataset",
 )
-_APART = (
-    "UnbatchDataset",
+_APART = ("UnbatchDataset",)
+# What joins the datasets that a function makes of each element.
+_FLATTENED = (
     "FlatMapDataset",
     "InterleaveDataset",
     "ParallelInterleaveDataset",
     "LegacyParallelInterleaveDataset",
 )
+# What a function makes anew of its element, such as of a file's name.
+_READ = (
+    "TFRecordDataset",
+    "TextLineDataset",
+    "FixedLengthRecordDataset",
+    "CSVDataset",
+    "GeneratorDataset",
+)
+# What counts the elements of others in a zip: ranges, rewritten by `enumerate`.
+_COUNTS = ("RangeDataset", "RewriteDataset")
 # What runs functions that may return a dataset: the attributes that name these, and
 # the first input that they are given.
 _FUNCTIONS = {
@@ -56,11 +68,17 @@ def unbatched(dataset: tf.data.Dataset) -> tuple[tf.data.Dataset, int | None]:
     return dataset, times
 
 
+# A dataset's tensor, the calls whose functions it is in, each with the first input
+# that it is given, and the change that was made to it, if any.
+_Step = tuple[tf.Tensor, tuple[Any, ...], int | None]
+
+
 def _ways(dataset: tf.data.Dataset) -> set[tuple[int, ...]]:
     """Returns the ways in which a dataset may have been made, each from the end.
 
     A way has 1 for what put elements together, -1 for the contrary, and ends with 0
-    where nobody knows what came before. Conditions make several.
+    where nobody knows what came before. Conditions make several, and so do functions
+    that may take an element apart or make examples of it.
     """
     found: set[tuple[int, ...]] = set()
     seen: set[Any] = set()
@@ -73,39 +91,89 @@ def _ways(dataset: tf.data.Dataset) -> set[tuple[int, ...]]:
             continue
         seen.add(step)
         reference, calls, way = step
-        before, change = _before(reference.deref(), calls)
-        if change is not None:
-            way = (*way, change)
-        if not before:
-            found.add(way)
-        waiting += [(tensor.ref(), callers, way) for tensor, callers in before]
+        before, ends = _before(reference.deref(), calls)
+        found |= {way if end is None else (*way, end) for end in ends}
+        waiting += [
+            (tensor.ref(), callers, way if change is None else (*way, change))
+            for tensor, callers, change in before
+        ]
     return found
 
 
 def _before(
     tensor: tf.Tensor, calls: tuple[Any, ...]
-) -> tuple[list[tuple[tf.Tensor, tuple[Any, ...]]], int | None]:
-    """Returns what a dataset was made of, by its calls, and the change, if any."""
-    name = tensor.op.type.partition("V")[0]
+) -> tuple[list[_Step], list[int | None]]:
+    """Returns what a dataset was made of, and the changes with which ways end here."""
+    name = _name(tensor.op)
     if name in _FUNCTIONS:
         attributes, first = _FUNCTIONS[name]
         named = tf.nest.flatten([tensor.op.get_attr(each) for each in attributes])
         functions = [_function(tensor.graph, each.name) for each in named]
         if None in functions:
-            return [], 0
+            return [], [0]
         inner = (*calls, (tensor.op, first))
-        ends = [each.graph.outputs[tensor.value_index] for each in functions]
-        return [(end, inner) for end in ends], None
+        return [
+            (each.graph.outputs[tensor.value_index], inner, None) for each in functions
+        ], []
     if name == "Placeholder" and calls:
         *outer, (caller, first) = calls
         names = [each.name for each in tensor.graph.inputs]
-        given = caller.inputs[first + names.index(tensor.name)]
-        return [(given, tuple(outer))], None
+        # The elements of a dataset are given by the dataset.
+        given = caller.inputs[max(first + names.index(tensor.name), 0)]
+        return [(given, tuple(outer), None)], []
     if name != "Identity" and "Dataset" not in name:
-        return [], 0
-    inputs = [each for each in tensor.op.inputs if each.dtype == tf.variant]
+        return [], [0]
+    if name in _FLATTENED:
+        return _flattened(tensor, calls)
+    inputs = _inputs(tensor, name)
+    if not inputs:
+        return _source(name, calls)
     change = 1 if name in _TOGETHER else -1 if name in _APART else None
-    return [(each, calls) for each in inputs[:1]], change
+    return [(each, calls, change) for each in inputs], []
+
+
+def _name(operation: tf.Operation) -> str:
+    """Returns the name of an operation, without its version."""
+    return re.sub(r"V\d+$", "", operation.type)
+
+
+def _inputs(tensor: tf.Tensor, name: str) -> list[tf.Tensor]:
+    """Returns the datasets whose elements a dataset may have."""
+    inputs = [each for each in tensor.op.inputs if each.dtype == tf.variant]
+    if name == "DirectedInterleaveDataset":
+        return inputs[1:]  # The first says which of the others is next.
+    if name == "ZipDataset":
+        return [each for each in inputs if _name(each.op) not in _COUNTS] or inputs
+    return inputs if name == "ConcatenateDataset" else inputs[:1]
+
+
+def _flattened(
+    tensor: tf.Tensor, calls: tuple[Any, ...]
+) -> tuple[list[_Step], list[int | None]]:
+    """Returns the datasets that a function makes of elements, as `_before` does."""
+    function = _function(tensor.graph, tensor.op.get_attr("f").name)
+    if function is None:
+        return [(tensor.op.inputs[0], calls, -1)], [0]
+    given = function.graph.inputs
+    num_elements = len(given) - len(tensor.op.get_attr("Targuments"))
+    of_windows = any(each.dtype == tf.variant for each in given[:num_elements])
+    inner = (*calls, (tensor.op, 1 - num_elements))
+    return [(function.graph.outputs[0], inner, -1 if of_windows else None)], []
+
+
+def _source(name: str, calls: tuple[Any, ...]) -> tuple[list[_Step], list[int | None]]:
+    """Returns what a dataset without inputs was made of, as `_before` does."""
+    while calls and _name(calls[-1][0]) not in _FLATTENED:
+        calls = calls[:-1]
+    if not calls or name in _READ:
+        return [], [None]
+    *outer, (caller, _) = calls
+    if name == "TensorDataset":
+        return [(caller.inputs[0], tuple(outer), None)], []
+    shapes = caller.get_attr("output_shapes")
+    are_numbers = len(shapes) == 1 and tf.TensorShape(shapes[0]).rank == 0
+    # Of anything else the function may make several examples.
+    return [(caller.inputs[0], tuple(outer), -1)], [] if are_numbers else [0]
 
 
 def _function(graph: tf.Graph, name: str) -> Any:
@@ -118,8 +186,8 @@ def _times_batched(changes: Sequence[int], spec: object) -> int | None:
     """Returns how often examples were batched in the end; `None` if nobody knows.
 
     Sequences are made as batches are, with `drop_remainder`, of what was taken apart
-    before: only what was put together once more counts there. Without it the last batch
-    may be short, which no sequence is.
+    before, windows among it: only what was put together once more counts there. Without
+    it the last batch may be short, which no sequence is.
     """
     shapes = [leaf.shape for leaf in tf.nest.flatten(spec)]
     times = 0

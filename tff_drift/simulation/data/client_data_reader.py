@@ -113,10 +113,11 @@ class ClientDataReader:
             )
         if _AMBIGUOUS in complaint:
             return ValueError(
-                f"Client {checks.shown(client_id)} has batches, or sequences of a "
-                "length that client_data leaves open: which, cannot be seen. "
-                "Take batches apart with client_data.preprocess(lambda dataset: "
-                "dataset.unbatch()), or give sequences a length with tf.ensure_shape."
+                f"Client {checks.shown(client_id)} has batches, or sequences: "
+                "which, cannot be seen. Take batches apart with client_data.preprocess("
+                "lambda dataset: dataset.unbatch()). Give sequences a length with "
+                "tf.ensure_shape, and where flat_map or interleave takes apart what "
+                "they are made of, use unbatch() in its place."
             )
         if _EMPTY in complaint:
             return ValueError(
