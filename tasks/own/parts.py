@@ -38,6 +38,8 @@ class Found:
       labels: Each client's distinct labels.
       sizes: Each client's number of examples.
       sha256: A hash of the clients and of all their examples.
+      cuts: The numbers of first examples after which each client's time changes, if
+        examples are in the order of time.
     """
 
     load: Callable[[str], Examples]
@@ -45,6 +47,7 @@ class Found:
     labels: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     sizes: dict[str, int] = dataclasses.field(default_factory=dict)
     sha256: str = ""
+    cuts: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def add(self, owner: str, examples: Examples) -> None:
         """Adds a client, given its features and its labels.
@@ -76,7 +79,8 @@ class Split:
       fraction: The share held out of each client with at least two.
       seed: The seed of the draw.
       by_time: Whether the last examples of each client are held out; else they are
-        drawn at random.
+        drawn at random. Examples of one time are all trained on or all held out: the
+        split is where the time changes, as near to `fraction` as there is a change.
       window: The number of successive examples that make one, whose label is that of
         the last of them. A window lies within what is trained on, or within what is
         held out.
@@ -141,17 +145,17 @@ def parted(found: Sequence[Found], target: targets.Target, split: Split) -> list
       split: How examples are held out if there are none to test on.
 
     Raises:
-      DataError: If a label is of another kind, no client has two examples, or a client
-        has fewer than make a window.
+      DataError: If a label is of another kind, no client has two examples, or two of
+        different times, or a client has fewer than make a window.
     """
     parts = encoded(found, target)
     sizes: list[Mapping[str, int]] = [of_part.sizes for of_part in found]
     if len(parts) == 1:
-        parts = held_out(parts[0], sizes[0], split)
         counts = {
-            owner: _num_held_out(size, split.fraction)
+            owner: _num_held_out(size, split.fraction, found[0].cuts.get(owner))
             for owner, size in sizes[0].items()
         }
+        parts = held_out(parts[0], counts, split)
         sizes = [{each: sizes[0][each] - counts[each] for each in counts}, counts]
     if split.window is None:
         return parts
@@ -161,30 +165,35 @@ def parted(found: Sequence[Found], target: targets.Target, split: Split) -> list
     ]
 
 
-def held_out(part: Part, sizes: Mapping[str, int], split: Split) -> list[Part]:
+def held_out(part: Part, counts: Mapping[str, int], split: Split) -> list[Part]:
     """Splits each client's examples into those to train and those to test on.
 
     Args:
       part: The clients.
-      sizes: The number of examples of each.
+      counts: The number of examples of each that are held out.
       split: How to.
 
     Returns:
       The clients to train and those to test on.
 
     Raises:
-      DataError: If no client has two examples.
+      DataError: If none is held out.
     """
-    testing = [owner for owner in part.client_ids if sizes[owner] > 1]
+    testing = [owner for owner in part.client_ids if counts[owner]]
     if not testing:
+        what = (
+            "examples of more than one time"
+            if split.by_time
+            else "more than one example"
+        )
         raise example_checks.DataError(
-            "No client has more than one example, so that none can be held out to test "
-            "on. Give examples to test on."
+            f"No client has {what}, so that none can be held out to test on. Give "
+            "examples to test on."
         )
 
     def load(of_test: bool, owner: str) -> Examples:
         x, y = part.load(owner)
-        count = _num_held_out(len(y), split.fraction)
+        count = counts[owner]
         order = np.arange(len(y))[::-1]
         if not split.by_time:
             draw = seeds.generator(split.seed, f"held-out examples of {owner}")
@@ -199,8 +208,15 @@ def held_out(part: Part, sizes: Mapping[str, int], split: Split) -> list[Part]:
     ]
 
 
-def _num_held_out(size: int, fraction: float) -> int:
-    return min(max(1, round(fraction * size)), size - 1)
+def _num_held_out(size: int, fraction: float, cuts: np.ndarray | None) -> int:
+    """Returns how many of a client's examples to hold out, given where one may cut."""
+    count = min(max(1, round(fraction * size)), size - 1)
+    if cuts is None:
+        return count
+    if not len(cuts):
+        return 0
+    # Of two that are as near, the first: more is held out.
+    return size - int(cuts[np.argmin(np.abs(cuts - (size - count)))])
 
 
 def _windows(part: Part, sizes: Mapping[str, int], window: int, is_test: bool) -> Part:

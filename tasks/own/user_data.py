@@ -78,9 +78,9 @@ def from_frame(
       test: A table like `frame` with the examples to test on.
       test_fraction: Where `test` is `None`, the share of each client's examples
         that is held out to test on: at random, or the last ones if there is `time`.
-        Clients with one example only train.
+        Clients with one example, or with examples of one time, only train.
       time: The column of times, dates or numbers, in whose order a client's examples
-        are. It is no feature.
+        are. It is no feature. Rows of one time are not split.
       window: Predict from this many rows of a client at a time, in the order of
         `time`: an example is `float32[window, features]`, with the label of its last
         row. No row is in windows of both training and tests.
@@ -140,6 +140,8 @@ def from_frame(
         }
         field = functools.partial(_field, name, label)
         found.append(Found.in_ram(clients, field))
+        if time is not None:
+            found[-1].cuts = user_tables.changes(table[time], owners)
     return user_tasks.task_of_found(
         "frame", found, target, num_classes, split, training
     )

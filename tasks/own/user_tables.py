@@ -309,6 +309,19 @@ def as_times(column: pd.Series, where: str) -> pd.Series:
     return times
 
 
+def changes(times: pd.Series, owners: pd.Series) -> dict[str, np.ndarray]:
+    """Returns after how many of each owner's rows, in order, the time changes.
+
+    Args:
+      times: The time of each row.
+      owners: The owner of each row.
+    """
+    return {
+        str(owner): np.cumsum(np.bincount(of_owner.factorize(sort=True)[0]))[:-1]
+        for owner, of_owner in times.groupby(owners, sort=True, observed=True)
+    }
+
+
 def _check_times(column: pd.Series, where: str) -> None:
     """Raises unless a column's values say in which order rows were."""
     if column.dtype.kind not in "iufmM":

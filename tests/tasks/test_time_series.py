@@ -59,6 +59,52 @@ def test_the_last_examples_of_each_client_are_held_out(change):
             np.testing.assert_array_equal(y, expected + 0.5)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda frame: frame,
+        lambda frame: frame.astype({"t": "Int64"}),
+        lambda frame: _as_dates(frame).assign(t=lambda d: d["t"].dt.tz_localize("UTC")),
+        _indexed_by("t"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("times", "num_train"),
+    [
+        # Of 10 rows, 3 are to be held out, from the eighth on.
+        ([0, 1, 2, 3, 4, 5, 6, 7, 8, 9], 7),
+        ([0, 1, 2, 3, 4, 5, 6, 6, 8, 9], 6),
+        ([0, 1, 2, 3, 4, 4, 4, 4, 8, 9], 8),
+        ([0, 1, 2, 3, 4, 6, 6, 6, 6, 9], 5),
+        ([0, 1, 1, 1, 1, 1, 1, 1, 1, 1], 1),
+        ([0, 0, 0, 0, 0, 0, 0, 0, 0, 1], 9),
+    ],
+)
+def test_rows_of_one_time_are_in_one_part(times, num_train, change):
+    numbers = np.arange(10.0)
+    frame = pd.DataFrame({"device": "a", "t": times, "x": numbers, "y": numbers + 0.5})
+    other = frame.assign(device="b", t=5)  # Nothing of it can be held out.
+    both = pd.concat([frame[::-1], other], ignore_index=True)
+    task = _load(change(both), test_fraction=0.3)
+    found = [part.examples("a")[0][:, 0] for part in (task.train, task.test)]
+    assert sorted(found[0]) == list(numbers[:num_train])
+    assert sorted(found[1]) == list(numbers[num_train:])
+    assert task.test.client_ids == ("a",)
+    assert task.train.num_examples("b") == 10
+
+
+def test_windows_are_counted_where_rows_of_one_time_are_in_one_part():
+    times = [0, 1, 2, 2, 4, 5]  # Rows 3 and 4 go together: to the tests.
+    frame = pd.DataFrame({"device": "a", "t": times, "x": 1.0, "y": 0.5})
+    task = _load(frame, test_fraction=0.5, window=2)
+    assert (task.train.num_examples("a"), task.test.num_examples("a")) == (1, 3)
+
+
+def test_rows_of_a_single_time_cannot_be_held_out():
+    with pytest.raises(tasks.DataError, match="examples of more than one time"):
+        _load(_frame().assign(t=3))
+
+
 def test_windows_end_at_their_label_and_lie_in_one_part_each():
     task = _load(_frame(), window=3, test_fraction=0.3)
 
