@@ -57,6 +57,24 @@ def test_mistakes(options, error, message):
         make(**options)
 
 
+@pytest.mark.parametrize("name", ["sample_weight", "client_weight"])
+def test_weights_are_not_left_out_silently(name):
+    weights = np.arange(6, dtype=np.float32)
+    arrays = {"inp": TOKENS, "lab": LABELS, name: weights}
+    with pytest.raises(ValueError, match=f"client 'ann' has '{name}', which") as caught:
+        ClientDatasets.from_arrays({"ann": arrays}, batch_size=3, x="inp", y="lab")
+    assert "\n" not in str(caught.value)
+
+    # The remedy, and weights that are an input of the model.
+    arrays = {"x": TOKENS, "y": LABELS, name: weights}
+    found = ClientDatasets.from_arrays({"ann": arrays}, batch_size=3).examples("ann")
+    np.testing.assert_array_equal(found[name], weights)
+    train = ClientDatasets.from_arrays(
+        {"ann": arrays}, batch_size=3, x=["x", name], y="y"
+    )
+    np.testing.assert_array_equal(train.examples("ann")[0][name], weights)
+
+
 def test_names_for_examples_that_have_none():
     with pytest.raises(TypeError, match="the examples of client 'ann' are a tuple"):
         ClientDatasets.from_arrays(

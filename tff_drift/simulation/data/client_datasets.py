@@ -157,7 +157,9 @@ class ClientDatasets(ClientExamples):
         Raises:
           TypeError: If an argument is unknown or has the wrong type.
           ValueError: If an argument is out of its range, or a client has no
-            examples, arrays of different lengths, or no array of a name in `x` or `y`.
+            examples, arrays of different lengths, no array of a name in `x` or `y`,
+            or weights beside these: with weights, call the arrays `x`, `y` and
+            `sample_weight`.
         """
         arrays = checked_clients(named_examples.as_pairs(clients, x, y))
         return cls(tuple(arrays), InRam(arrays), cache_bytes=cache_bytes, **options)

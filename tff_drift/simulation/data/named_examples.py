@@ -7,9 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tff_drift import checks
+from tff_drift.models.example_weights import CLIENT_WEIGHT
 
 # The name of an array, or of several that the model takes as a mapping.
 Names = str | Sequence[str] | None
+
+# What else of a client's arrays counts in training, by its name.
+_WEIGHTS = ("sample_weight", CLIENT_WEIGHT)
 
 
 def as_pairs(clients: Any, x: Names, y: Names) -> Any:
@@ -25,7 +29,8 @@ def as_pairs(clients: Any, x: Names, y: Names) -> Any:
 
     Raises:
       TypeError: If a name is not a string, or a client's examples are not a mapping.
-      ValueError: If one of the two is not given, or a client lacks an array.
+      ValueError: If one of the two is not given, a client lacks an array, or it has
+        weights beside them.
     """
     if x is None and y is None:
         return clients
@@ -36,13 +41,27 @@ def as_pairs(clients: Any, x: Names, y: Names) -> Any:
             checks.check_text(name, each)
     if not isinstance(clients, Mapping):
         return clients  # Refused with the others of this kind.
-    return {
+    pairs = {
         client_id: (
             _pick("x", client_id, examples, x),
             _pick("y", client_id, examples, y),
         )
         for client_id, examples in clients.items()
     }
+    named = {each for names in (x, y) for each in _listed(names)}
+    for client_id, examples in clients.items():
+        for each in _WEIGHTS:
+            if each in examples and each not in named:
+                raise ValueError(
+                    f"x and y name no weights, but client {checks.shown(client_id)} "
+                    f"has {each!r}, which would not count. Leave it out, or call the "
+                    "inputs 'x' and the labels 'y', and leave out x and y."
+                )
+    return pairs
+
+
+def _listed(names: Any) -> Sequence[str]:
+    return [names] if isinstance(names, str) else names
 
 
 def _pick(argument: str, client_id: Any, examples: Any, names: Any) -> Any:
@@ -52,11 +71,7 @@ def _pick(argument: str, client_id: Any, examples: Any, names: Any) -> Any:
             f"{checks.shown(client_id)} are a {type(examples).__name__}. Give each "
             "client its arrays by their names."
         )
-    missing = [
-        each
-        for each in ([names] if isinstance(names, str) else names)
-        if each not in examples
-    ]
+    missing = [each for each in _listed(names) if each not in examples]
     if missing:
         raise ValueError(
             f"{argument} names {checks.shown(missing[0])}, but client "
