@@ -85,6 +85,24 @@ def test_a_step_is_a_step_of_keras(case):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("reduction", ["none", None])
+@pytest.mark.parametrize("make", [dense, two_outputs])
+def test_a_loss_without_reduction_is_refused(make, reduction):
+    # The fit of Keras trains on the sum of its values.
+    loss = keras.losses.SparseCategoricalCrossentropy(True, reduction=reduction)
+    is_one = make is dense
+    batch = (X, Y if is_one else (Y, Y))
+    data = tf.data.Dataset.from_tensor_slices(batch).batch(2)
+    keras_model = make()
+    with pytest.raises(ValueError, match=r"^loss.* reduction=.*sum_over_batch_size"):
+        algorithms.build_fed_avg(
+            lambda: models.from_keras3(
+                keras_model, loss if is_one else [loss] * 2, data.element_spec
+            ),
+            0.1,
+        )
+
+
 def test_metrics_are_weighted_as_in_fit():
     def metrics(name):
         return [keras.metrics.SparseCategoricalAccuracy(name)]

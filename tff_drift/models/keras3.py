@@ -70,12 +70,13 @@ def from_keras3(
       keras_model: A `keras.Model`: functional, sequential or a subclass. Whether and
         how it was compiled does not matter, nor do a `train_step` and `compute_loss` of
         its own. If it is not built it is, for `input_spec`.
-      loss: A `keras.losses.Loss`, or a function of labels and predictions, which is
-        treated as in `compile` of Keras: labels get the rank of the predictions, both
-        are cast to floats, and the mean over what is not masked is taken. Of a model
-        with several outputs also a mapping from their names, or a list in their order,
-        of one for each; two outputs of one layer are `output_0` and `output_1`. One
-        function alone gets all outputs as they are, and its mean is taken.
+      loss: A `keras.losses.Loss` with a reduction, which makes one number of a batch,
+        or a function of labels and predictions, which is treated as in `compile` of
+        Keras: labels get the rank of the predictions, both are cast to floats, and the
+        mean over what is not masked is taken. Of a model with several outputs also a
+        mapping from their names, or a list in their order, of one for each; two outputs
+        of one layer are `output_0` and `output_1`. One function alone gets all outputs
+        as they are, and its mean is taken.
       input_spec: The `tf.TensorSpec` structure of a batch, such as
         `train.element_spec`: `(x, y)`, or `(x, y, sample_weight)` with a weight for
         each example, or for each of its steps; or a mapping with these names. As in

@@ -113,7 +113,8 @@ class Objective:
             for each; `None` for none.
 
         Raises:
-          ValueError: If there are weights, and the loss is a function of all outputs.
+          ValueError: If a loss of Keras has no reduction, or there are weights, and
+            the loss is a function of all outputs.
         """
         if not isinstance(self._losses, dict):
             loss = self._losses
@@ -124,13 +125,19 @@ class Objective:
                     "loss is one for all outputs of the model, and cannot be weighted. "
                     "Give a loss for each output, or batches without sample_weight."
                 )
-            return _mean(loss(labels, predictions, **as_argument(weights)))
+            return _scalar("loss", loss, labels, predictions, weights)
         outputs = named_outputs(predictions, self._names)
         labels = by_output("the labels of input_spec", labels, outputs)
         weights = weights_by_output(weights, outputs)
         terms = [
             self._weights[name]
-            * _mean(loss(labels[name], outputs[name], **as_argument(weights[name])))
+            * _scalar(
+                f"loss[{checks.shown(name)}]",
+                loss,
+                labels[name],
+                outputs[name],
+                weights[name],
+            )
             for name, loss in self._losses.items()
         ]
         return tf.add_n(terms)
@@ -153,9 +160,30 @@ def _as_keras_loss(loss: Any) -> Any:
     return loss if is_loss else function_loss(loss)
 
 
-def _mean(loss: Any) -> tf.Tensor:
-    """Returns a scalar: losses without reduction have a value for each example."""
-    return tf.reduce_mean(tf.convert_to_tensor(loss))
+def _scalar(
+    name: str, loss: Any, labels: Any, predictions: Any, weights: Any
+) -> tf.Tensor:
+    """Returns the loss of one output or, of a function, the mean of its values.
+
+    Args:
+      name: The argument that holds the loss, for messages.
+      loss: A loss of Keras, or a function of labels and predictions.
+      labels: Its labels.
+      predictions: Its predictions.
+      weights: The weights of its examples, or `None`.
+
+    Raises:
+      ValueError: If a loss of Keras has no reduction.
+    """
+    is_of_keras = isinstance(loss, import_keras3().losses.Loss)
+    value = tf.convert_to_tensor(loss(labels, predictions, **as_argument(weights)))
+    if is_of_keras and value.shape.rank:
+        raise ValueError(
+            f"{name} has reduction={loss.reduction!r} and returns a value for each "
+            "example, of which Keras' fit would train on the sum. Give it "
+            'reduction="sum_over_batch_size" for their mean, or reduction="sum".'
+        )
+    return tf.reduce_mean(value)
 
 
 def _check_loss(name: str, loss: Any) -> None:
