@@ -85,6 +85,63 @@ def test_a_step_is_a_step_of_keras(case):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+class OfCells(keras.losses.Loss):
+    """Has a value for each number of the output."""
+
+    def call(self, y_true, y_pred):
+        return keras.ops.square(y_pred - y_true)
+
+
+ONE_HOT = np.eye(3, dtype=np.float32)[Y]
+
+
+@pytest.mark.parametrize(
+    ("make", "loss", "batch", "message"),
+    [
+        (
+            tokens,
+            keras3_models.loss,
+            (TOKENS, NEXT, OF_STEPS[:, 0]),
+            "one weight for each example and the loss one value for each step: give "
+            r"weights of shape \[examples, steps\]",
+        ),
+        (
+            dense,
+            keras3_models.loss,
+            (X, Y, np.ones([6, 3], np.float32)),
+            "the shape .* a weight for each value",
+        ),
+        (dense, OfCells, (X, ONE_HOT, WEIGHTS), "one weight for each example"),
+    ],
+)
+def test_weights_of_other_values_are_refused_before_training(
+    make, loss, batch, message
+):
+    data = tf.data.Dataset.from_tensor_slices(batch).batch(2)
+    keras_model = make()
+    with pytest.raises(ValueError, match=f"^sample_weight has {message}") as error:
+        algorithms.build_fed_avg(
+            lambda: models.from_keras3(keras_model, loss(), data.element_spec), 0.1
+        )
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "loss", "batch"),
+    [
+        (dense, keras3_models.loss, (X, Y, WEIGHTS[:, None])),
+        (tokens, keras3_models.loss, (TOKENS, NEXT, OF_STEPS[..., None])),
+        (dense, OfCells, (X, ONE_HOT, WEIGHTS[:, None] * ONE_HOT)),
+    ],
+)
+def test_weights_that_keras_brings_into_shape_are_taken(make, loss, batch):
+    data = tf.data.Dataset.from_tensor_slices(batch).batch(2)
+    keras_model = make()
+    algorithms.build_fed_avg(
+        lambda: models.from_keras3(keras_model, loss(), data.element_spec), 0.1
+    )
+
+
 @pytest.mark.parametrize("reduction", ["none", None])
 @pytest.mark.parametrize("make", [dense, two_outputs])
 def test_a_loss_without_reduction_is_refused(make, reduction):

@@ -114,7 +114,7 @@ class Objective:
 
         Raises:
           ValueError: If a loss of Keras has no reduction, or there are weights, and
-            the loss is a function of all outputs.
+            they are not of its values, or the loss is a function of all outputs.
         """
         if not isinstance(self._losses, dict):
             loss = self._losses
@@ -173,9 +173,14 @@ def _scalar(
       weights: The weights of its examples, or `None`.
 
     Raises:
-      ValueError: If a loss of Keras has no reduction.
+      ValueError: If a loss of Keras has no reduction, or weights are not of its values.
     """
-    is_of_keras = isinstance(loss, import_keras3().losses.Loss)
+    base = import_keras3().losses.Loss
+    is_of_keras = isinstance(loss, base)
+    # A call of one's own may do with weights what it likes.
+    if weights is not None and type(loss).__call__ is base.__call__:
+        shape = _shape_of_values(loss, labels, predictions)
+        _check_weights(tf.convert_to_tensor(weights).shape, shape)
     value = tf.convert_to_tensor(loss(labels, predictions, **as_argument(weights)))
     if is_of_keras and value.shape.rank:
         raise ValueError(
@@ -184,6 +189,32 @@ def _scalar(
             'reduction="sum_over_batch_size" for their mean, or reduction="sum".'
         )
     return tf.reduce_mean(value)
+
+
+def _shape_of_values(loss: Any, labels: Any, predictions: Any) -> tf.TensorShape:
+    """Returns the shape of what a loss of Keras reduces; nothing else is used of it."""
+    labels, predictions = (
+        tf.nest.map_structure(lambda each: tf.cast(each, loss.dtype), structure)
+        for structure in (labels, predictions)
+    )
+    return tf.convert_to_tensor(loss.call(labels, predictions)).shape
+
+
+def _check_weights(weights: tf.TensorShape, values: tf.TensorShape) -> None:
+    """Raises if Keras would multiply weights with values that are not theirs."""
+    if weights.rank is None or values.rank is None or weights.rank == values.rank:
+        return
+    less, more = sorted((weights, values), key=len)
+    # Keras takes a last dimension of 1 away, and one weight is for all.
+    if not less.rank or (less.rank + 1 == more.rank and more[-1] == 1):
+        return
+    if (weights.rank, values.rank) == (1, 2):
+        found = "one weight for each example and the loss one value for each step"
+        remedy = "give weights of shape [examples, steps]"
+    else:
+        found = f"the shape {weights} and the loss has values of shape {values}"
+        remedy = "give a weight for each value"
+    raise ValueError(f"sample_weight has {found}: {remedy}.")
 
 
 def _check_loss(name: str, loss: Any) -> None:
