@@ -165,7 +165,9 @@ def _interrupt(children: Iterable[multiprocessing.process.BaseProcess]) -> None:
     for child in children:
         child.join(max(0.0, end - time.monotonic()))
         if child.is_alive() and child.pid is not None:
-            os.kill(child.pid, signal.SIGINT)
+            # It may have ended since, with the program that began it.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGINT)
 
 
 def _begin(paths: Sequence[str], threads: int) -> None:

@@ -44,9 +44,10 @@ def test_they_end_with_the_program_that_began_them(sent):
         status = program.wait(PATIENCE)
         wait_until(lambda: not is_running(pid), f"process {pid} ends")
         if sent == signal.SIGTERM:
-            assert status == 143
+            error = program.stderr.read()
+            assert status == 143, error
             # It has ended in good order, and has left nothing behind.
-            assert "leaked" not in program.stderr.read()
+            assert "leaked" not in error
     finally:
         program.kill()
         program.stdout.close()
