@@ -121,6 +121,22 @@ def test_what_imports_leave_is_garbage_like_any_other(monkeypatch):
         assert calls == expected
 
 
+def test_what_comes_with_tensorflow_is_looked_at_no_more(monkeypatch):
+    calls = []
+    monkeypatch.setattr(gc, "freeze", lambda: calls.append("freeze"))
+    monkeypatch.setattr(gc, "unfreeze", lambda: calls.append("unfreeze"))
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: 0)
+    monkeypatch.delitem(sys.modules, "tensorflow")
+    with imports.without_collection():
+        monkeypatch.setitem(sys.modules, "tensorflow", gc)
+    assert calls == ["freeze"]
+    # An import that brings something else.
+    monkeypatch.delitem(sys.modules, "tensorflow")
+    with imports.without_collection():
+        pass
+    assert calls == ["freeze", "freeze", "unfreeze"]
+
+
 COMPUTE = """
 import numpy as np
 @tff.tensorflow.computation(np.int32)

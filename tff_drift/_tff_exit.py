@@ -92,6 +92,7 @@ def _disarm_destructors() -> None:
 
     Those of contexts that the program still holds run when their modules are gone.
     """
+    gc.unfreeze()  # What came with TensorFlow, TFF's first context, is frozen.
     for candidate in gc.get_objects():
         kind = type(candidate)
         if kind.__module__ == _EXECUTOR_FACTORY and kind.__name__ == "ServiceManager":
