@@ -87,6 +87,58 @@ def test_labels_by_name_and_a_list_of_losses(keys):
     against_keras.assert_alike(trained, expected)
 
 
+def test_one_loss_is_that_of_each_output():
+    inputs = tf.keras.Input([5])
+    keras_model = tf.keras.Model(inputs, [L.Dense(2)(inputs), L.Dense(1)(inputs)])
+    labels = (FEATURES[:, :2], FEATURES[:, :1])
+    squares = [
+        np.mean((output - wanted) ** 2)
+        for output, wanted in zip(keras_model(FEATURES), labels, strict=True)
+    ]
+    model = models.from_keras2(
+        keras_model,
+        tf.keras.losses.MeanSquaredError(),
+        against_keras.spec_of((FEATURES, labels)),
+    )
+    loss = model.forward_pass((FEATURES, labels)).loss
+    np.testing.assert_allclose(loss, sum(squares), rtol=1e-6)
+
+
+def test_what_belongs_to_outputs_that_are_a_mapping_is_named():
+    """Keras sorts these in some places: no sequence has a certain order."""
+    inputs = tf.keras.Input([5])
+    outputs = {name: L.Dense(1, name=name)(inputs) for name in "ba"}
+    keras_model = tf.keras.Model(inputs, outputs)
+    column = FEATURES[:, :1]
+    named = {"b": column, "a": 2 * column}
+    mse, mae = tf.keras.losses.MeanSquaredError(), tf.keras.losses.MeanAbsoluteError()
+
+    def loss_of(batch, losses=None, **options):
+        losses = losses or {"b": mse, "a": mae}
+        spec = against_keras.spec_of(batch)
+        model = models.from_keras2(keras_model, losses, spec, **options)
+        return model.forward_pass(batch).loss
+
+    found = {name: each.numpy() for name, each in keras_model(FEATURES).items()}
+    expected = np.mean((found["b"] - column) ** 2) + 10 * np.mean(
+        np.abs(found["a"] - 2 * column)
+    )
+    np.testing.assert_allclose(
+        loss_of((FEATURES, named), loss_weights={"a": 10.0, "b": 1.0}),
+        expected,
+        rtol=1e-6,
+    )
+    batch, weights = (FEATURES, named), column[:, 0]
+    for name, call in {
+        "loss": lambda: loss_of(batch, [mse, mae]),
+        "loss_weights": lambda: loss_of(batch, loss_weights=[1.0, 10.0]),
+        "the labels of input_spec": lambda: loss_of((FEATURES, (column, column))),
+        "the weights of input_spec": lambda: loss_of((*batch, (weights, weights))),
+    }.items():
+        with pytest.raises(ValueError, match=f"^{name} must be a mapping .*'a': ..."):
+            call()
+
+
 class Deviations(tf.keras.metrics.Mean):
     """A metric of one's own, which casts nothing."""
 

@@ -65,6 +65,7 @@ CASES = {
     "integers": (dense, square, X, INTEGERS),
     "by_name": (two_outputs, {"a": square, "b": square}, X, TWO),
     "shared_head": (shared_head, [square, square], (X, 2 * X), TWO),
+    "one_loss": (two_outputs, keras.losses.MeanSquaredError(), X, TWO),
 }
 
 

@@ -271,6 +271,8 @@ def test_outputs_in_a_list_are_those_by_name():
             )
         )
         losses = [keras3_models.loss(), keras.losses.MeanSquaredError()]
+        if form is dict:
+            losses = dict(zip(("kind", "size"), losses, strict=True))
         trained.append(
             train(
                 lambda model=keras_model, losses=losses, data=data: models.from_keras3(

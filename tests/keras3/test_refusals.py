@@ -163,11 +163,28 @@ MSE = "mean_squared_error"
         (
             lambda: {
                 "keras_model": two_outputs(),
-                "loss": [keras3_models.loss()] * 2,
+                "loss": dict.fromkeys("ab", keras3_models.loss()),
                 "loss_weights": {"a": 1.0, "b": float("nan")},
             },
             ValueError,
             r"loss_weights\['b'\] must be a finite number",
+        ),
+        (
+            lambda: {
+                "keras_model": two_outputs(),
+                "loss": [keras3_models.loss()] * 2,
+            },
+            ValueError,
+            r"loss must be a mapping .*Name what belongs to each: {'a': ..., 'b': ...}",
+        ),
+        (
+            lambda: {
+                "keras_model": two_outputs(),
+                "loss": dict.fromkeys("ab", keras3_models.loss()),
+                "loss_weights": [1.0, 2.0],
+            },
+            ValueError,
+            "loss_weights must be a mapping",
         ),
         (
             lambda: {"input_spec": small.INPUT_SPEC[:1]},

@@ -60,8 +60,9 @@ def from_keras2(
 
     Args:
       keras_model: A functional or sequential `tf.keras.Model`, not compiled.
-      loss: A `tf.keras.losses.Loss` or, of several outputs, a list in their order or a
-        mapping from their names.
+      loss: A `tf.keras.losses.Loss`, of several outputs that of each, or a list in
+        their order or a mapping from their names. Outputs that are a mapping have no
+        order.
       input_spec: The `tf.TensorSpec` structure of a batch, such as
         `train.element_spec`: `(x, y)`, or `(x, y, sample_weight)` with a weight for
         each example, or for each of its steps; or a mapping with these names, and
@@ -89,12 +90,13 @@ def from_keras2(
     keras2_arguments.check_loss(loss)
     batch = example_weights.split(input_spec)
     example_weights.check_class_weight(class_weight, batch.labels)
-    outputs = dict.fromkeys(_output_names(keras_model))
-    are_named = any(isinstance(each, Mapping) for each in (loss, loss_weights))
-    if are_named and loss_weights is not None:
-        loss_weights = by_output("loss_weights", loss_weights, outputs).values()
-    if isinstance(loss, Mapping):
+    outputs = keras2_arguments.outputs_by_name(keras_model)
+    if len(outputs) > 1 and isinstance(loss, tf.keras.losses.Loss):
+        loss = dict.fromkeys(outputs, loss)
+    if outputs and isinstance(loss, (Mapping, list)):
         loss = list(by_output("loss", loss, outputs).values())
+        if loss_weights is not None:
+            loss_weights = by_output("loss_weights", loss_weights, outputs).values()
     if loss_weights is not None:
         loss_weights = [float(each) for each in loss_weights]
     weighted = list(weighted_metrics or ())
@@ -194,7 +196,7 @@ class _Keras2Model(tff.learning.models.VariableModel):
         self._keras_model = model._keras_model
         self._class_weight = class_weight
         self._weighted_metrics = frozenset(weighted_metrics)
-        self._names = _output_names(self._keras_model)
+        self._names = list(keras2_arguments.outputs_by_name(self._keras_model))
         self._labels = example_weights.split(input_spec).labels
         self._late = {
             metric.name: self._made_ready(metric)
@@ -371,15 +373,6 @@ class _Keras2Model(tff.learning.models.VariableModel):
             return new.result()
 
         return finalize
-
-
-def _output_names(keras_model: Any) -> list[str]:
-    """Returns the names of a model's outputs, in the order of `keras_model.outputs`."""
-    output = keras2_arguments.output_of(keras_model)
-    if output is None:
-        return []
-    outputs = named_outputs(output, keras_model.output_names)
-    return sorted(outputs) if isinstance(output, Mapping) else list(outputs)
 
 
 def _num_rows(leaf: Any) -> Any:

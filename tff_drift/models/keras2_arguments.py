@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tff_drift import checks
+from tff_drift.models.outputs import Outputs, named_outputs
 
 
 def check_built(name: str, keras_model: Any) -> None:
@@ -40,6 +41,21 @@ def output_of(keras_model: Any) -> Any:
       keras_model: The model.
     """
     return getattr(keras_model, "output", None)
+
+
+def outputs_by_name(keras_model: Any) -> Outputs:
+    """Returns the outputs of a model of Keras 2 in the order of `keras_model.outputs`.
+
+    Args:
+      keras_model: The model; one that does not tell its outputs has none here.
+    """
+    output = output_of(keras_model)
+    if output is None:
+        return Outputs({}, have_order=True)
+    outputs = named_outputs(output, keras_model.output_names)
+    if outputs.have_order:
+        return outputs
+    return Outputs({name: outputs[name] for name in sorted(outputs)}, have_order=False)
 
 
 def check_loss(loss: Any) -> None:

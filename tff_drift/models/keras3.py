@@ -73,8 +73,9 @@ def from_keras3(
       loss: A `keras.losses.Loss` with a reduction, which makes one number of a batch,
         or a function of labels and predictions, which is treated as in `compile` of
         Keras: labels get the rank of the predictions, both are cast to floats, and the
-        mean over what is not masked is taken. Of a model with several outputs also a
-        mapping from their names, or a list in their order, of one for each; two outputs
+        mean over what is not masked is taken. Of a model with several outputs a loss is
+        that of each, as in `fit`; or give a mapping from their names or, unless they
+        are a mapping themselves, a list in their order, of one for each; two outputs
         of one layer are `output_0` and `output_1`. One function alone gets all outputs
         as they are, and its mean is taken.
       input_spec: The `tf.TensorSpec` structure of a batch, such as

@@ -18,20 +18,41 @@ _LOSS = (
 )
 
 
-def by_output(name: str, values: Any, outputs: Mapping[str, Any]) -> dict[str, Any]:
+class Outputs(dict[str, Any]):
+    """The outputs of a model by name.
+
+    Attributes:
+      have_order: Whether the model returns them as a sequence. Keras sorts those of a
+        mapping by name in some places, and in others not.
+    """
+
+    def __init__(self, outputs: Mapping[str, Any], have_order: bool) -> None:
+        super().__init__(outputs)
+        self.have_order = have_order
+
+
+def by_output(name: str, values: Any, outputs: Outputs) -> dict[str, Any]:
     """Returns one value for each output of a model.
 
     Args:
       name: The argument that holds the values, for the message.
-      values: A mapping with the outputs' names as keys or, in their order, a sequence.
-      outputs: The model's outputs by name.
+      values: A mapping with the outputs' names as keys or, where they have an order, a
+        sequence in it.
+      outputs: The model's outputs.
 
     Raises:
       ValueError: If the values are not those of the outputs.
     """
     if isinstance(values, Mapping) and set(values) == set(outputs):
         return {key: values[key] for key in outputs}
-    if isinstance(values, (list, tuple)) and len(values) == len(outputs):
+    is_sequence = isinstance(values, (list, tuple))
+    if is_sequence and not outputs.have_order:
+        form = ", ".join(f"{each!r}: ..." for each in outputs)
+        raise ValueError(
+            f"{name} must be a mapping where the model's outputs are one, found "
+            f"{checks.shown(values)}. Name what belongs to each: {{{form}}}."
+        )
+    if is_sequence and len(values) == len(outputs):
         return dict(zip(outputs, values, strict=True))
     found = list(values) if isinstance(values, Mapping) else values
     raise ValueError(
@@ -40,7 +61,7 @@ def by_output(name: str, values: Any, outputs: Mapping[str, Any]) -> dict[str, A
     )
 
 
-def named_outputs(predictions: Any, names: Sequence[str]) -> dict[str, Any]:
+def named_outputs(predictions: Any, names: Sequence[str]) -> Outputs:
     """Returns the outputs of a model by name.
 
     Args:
@@ -50,21 +71,21 @@ def named_outputs(predictions: Any, names: Sequence[str]) -> dict[str, Any]:
         `output_1` and so on.
     """
     if isinstance(predictions, Mapping):
-        return dict(predictions)
+        return Outputs(predictions, have_order=False)
     if not isinstance(predictions, (list, tuple)):
         predictions = [predictions]
     if len(set(names)) != len(predictions) or len(names) != len(predictions):
         names = [f"output_{number}" for number in range(len(predictions))]
-    return dict(zip(names, predictions, strict=True))
+    return Outputs(dict(zip(names, predictions, strict=True)), have_order=True)
 
 
 class Objective:
     """The loss of a batch, without the losses that layers add.
 
     Args:
-      loss: A loss of all outputs, or a mapping or sequence of one for each. Functions
-        become losses of Keras, but for one of several outputs, which gets labels and
-        predictions as they are.
+      loss: A loss, or a mapping or sequence of one for each output. As in `fit`, one of
+        Keras is that of each output. Functions become losses of Keras, but for one of
+        several outputs, which gets labels and predictions as they are.
       loss_weights: The weights of losses of each output, alike; by default 1.
       output_spec: Returns the outputs' specifications, as the model returns them.
       output_names: What the model calls the outputs of a sequence.
@@ -116,39 +137,43 @@ class Objective:
           ValueError: If a loss of Keras has no reduction, or there are weights, and
             they are not of its values, or the loss is a function of all outputs.
         """
-        if not isinstance(self._losses, dict):
-            loss = self._losses
+        loss = self._losses
+        if not isinstance(loss, dict):
             if not tf.nest.is_nested(predictions):
                 loss = _as_keras_loss(loss)
-            elif weights is not None:
-                raise ValueError(
-                    "loss is one for all outputs of the model, and cannot be weighted. "
-                    "Give a loss for each output, or batches without sample_weight."
-                )
-            return _scalar("loss", loss, labels, predictions, weights)
+                return _scalar("loss", loss, labels, predictions, weights)
+            if not isinstance(loss, import_keras3().losses.Loss):
+                if weights is not None:
+                    raise ValueError(
+                        "loss is one for all outputs of the model, and cannot be "
+                        "weighted. Give a loss for each output, or batches without "
+                        "sample_weight."
+                    )
+                return _scalar("loss", loss, labels, predictions, weights)
         outputs = named_outputs(predictions, self._names)
+        losses = loss if isinstance(loss, dict) else dict.fromkeys(outputs, loss)
         labels = by_output("the labels of input_spec", labels, outputs)
         weights = weights_by_output(weights, outputs)
         terms = [
-            self._weights[name]
+            self._weights.get(name, 1.0)
             * _scalar(
                 f"loss[{checks.shown(name)}]",
-                loss,
+                each,
                 labels[name],
                 outputs[name],
                 weights[name],
             )
-            for name, loss in self._losses.items()
+            for name, each in losses.items()
         ]
         return tf.add_n(terms)
 
 
-def weights_by_output(weights: Any, outputs: Mapping[str, Any]) -> dict[str, Any]:
+def weights_by_output(weights: Any, outputs: Outputs) -> dict[str, Any]:
     """Returns the weights of examples for each output of a model, as in Keras' `fit`.
 
     Args:
       weights: Those for all outputs, or a structure with those for each.
-      outputs: The model's outputs by name.
+      outputs: The model's outputs.
     """
     if tf.nest.is_nested(weights):
         return by_output("the weights of input_spec", weights, outputs)
