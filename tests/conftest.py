@@ -47,8 +47,8 @@ def pytest_addoption(parser):
     parser.addoption(
         "--no-grappler",
         action="store_true",
-        help="run graphs as they were traced: TensorFlow's optimizer of graphs takes a "
-        "quarter of the tests' time",
+        help="run graphs as they were traced, and read types of TFF once: TensorFlow's "
+        "optimizer of graphs takes a quarter of the tests' time",
     )
 
     parser.addoption(
