@@ -46,9 +46,9 @@ every_kind_of_state = pytest.mark.parametrize(
 _RESUMED = ("adabest", "fed_adam", "mime")
 every_resumed = pytest.mark.parametrize("method", tiers.first(_RESUMED, _METHODS))
 
-# Methods with states of clients, and without.
-every_form_of_state = pytest.mark.parametrize(
-    "method", tiers.first(("fed_avg", "scaffold"), _METHODS)
+# With states of clients: FedAvg's rates have schedules in tests of its own.
+every_scheduled = pytest.mark.parametrize(
+    "method", tiers.first(("scaffold",), _METHODS)
 )
 
 CLIENTS = stateful.ragged_clients([7, 4, 9], seed=5)
@@ -124,21 +124,25 @@ def drive(method, options=(), model="variables"):
 
 
 @functools.cache
-def _driver_after_a_round(name, options, model):
-    driver = drive(_METHODS[name], options, model)
+def _driver_after(name, options, model, rounds):
+    if rounds == 1:
+        driver = drive(_METHODS[name], options, model)
+    else:
+        driver = drive_on(_METHODS[name], options, model, rounds - 1)
     driver.round(list(CLIENTS))
     return driver
 
 
-def drive_on(method, options=(), model="variables"):
-    """The same after a round of all clients, which runs once for all tests.
+def drive_on(method, options=(), model="variables", rounds=1):
+    """The same after rounds of all clients, which run once for all tests.
 
     Args:
       method: See `drive`.
       options: See `drive`.
       model: See `drive`.
+      rounds: How many.
     """
-    first = _driver_after_a_round(method.name, tuple(dict(options).items()), model)
+    first = _driver_after(method.name, tuple(dict(options).items()), model, rounds)
     driver = copy.copy(first)
     driver.client_states = dict(first.client_states)
     return driver

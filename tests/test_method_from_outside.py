@@ -20,7 +20,7 @@ PLUGIN = "tests/fed_echo.py"
 EVERY = (
     *("methods.every", "methods.every_variant"),
     *("methods.every_client_program", "methods.every_kind_of_state"),
-    *("methods.every_form_of_state", "methods.every_resumed"),
+    *("methods.every_scheduled", "methods.every_resumed"),
 )
 
 

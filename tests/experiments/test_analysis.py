@@ -54,7 +54,7 @@ def test_a_folder_that_is_named_twice_counts_once(runs, tmp_path):
     assert len(again.rounds) == len(runs.rounds)
 
 
-def test_a_seed_that_was_trained_twice_counts_once(run_command, tmp_path):
+def test_a_seed_that_was_trained_twice_counts_once(run_command, no_figures, tmp_path):
     made_up_runs.write(tmp_path / "compare" / "seed_1", [0.1, 0.4])
     made_up_runs.write(tmp_path / "compare" / "seed_2", [0.1, 0.8], seed=2)
     made_up_runs.write(tmp_path / "train", [0.1, 0.4])
@@ -128,7 +128,9 @@ def test_what_the_last_rounds_are_called_is_true_of_the_runs(runs, tmp_path):
     )
 
 
-def test_a_table_of_more_rounds_than_there_are_says_how_many(run_command, tmp_path):
+def test_a_table_of_more_rounds_than_there_are_says_how_many(
+    run_command, no_figures, tmp_path
+):
     made_up_runs.write(tmp_path / "a", [0.1, 0.5, 0.8])
     words = ("--last=100", f"--output_dir={tmp_path / 'told'}")
     outcome = run_command("analyze", tmp_path / "a", *words)
@@ -424,7 +426,8 @@ sys.exit(status)
     process = subprocess.run(
         [
             sys.executable, "-c", program,
-            "analyze", str(tmp_path), f"--output_dir={tmp_path / 'told'}",
+            "analyze", str(tmp_path), "--axes=round",
+            f"--output_dir={tmp_path / 'told'}",
         ],
         cwd=programs.ROOT,
         capture_output=True,

@@ -189,7 +189,9 @@ def test_the_page_is_the_same_each_time(study, whole, tmp_path):
     assert again.read_bytes() == (study.parent / "out" / "report.html").read_bytes()
 
 
-def test_runs_are_read_from_the_table_that_is_kept_of_them(study, whole, tmp_path):
+def test_runs_are_read_from_the_table_that_is_kept_of_them(
+    study, whole, no_figures, tmp_path
+):
     runs = finished.gather(folders.runs_below(study))
     kept = tmp_path / "kept"
     kept.mkdir()

@@ -177,31 +177,46 @@ def test_does_what_keras_does_where_it_has_no_faster_way(ours, keras, options):
     assert type(ours).from_config(ours.get_config()).get_config() == ours.get_config()
 
 
-def _model_fn(layer_type):
-    def model_fn():
-        return models.from_keras(
-            models.keras_softmax_regression(
-                tf.keras.layers.Reshape([models.NUM_FEATURES, 1]),
-                layer_type(
-                    4,
-                    kernel_initializer=tf.keras.initializers.GlorotUniform(3),
-                    recurrent_initializer=tf.keras.initializers.Orthogonal(seed=4),
-                ),
-            )
-        )
+def _net(layer_type):
+    return models.keras_softmax_regression(
+        tf.keras.layers.Reshape([models.NUM_FEATURES, 1]),
+        layer_type(
+            4,
+            kernel_initializer=tf.keras.initializers.GlorotUniform(3),
+            recurrent_initializer=tf.keras.initializers.Orthogonal(seed=4),
+        ),
+    )
 
-    return model_fn
+
+def _model_fn(layer_type):
+    return lambda: models.from_keras(_net(layer_type))
+
+
+def _flat(weights):
+    return np.concatenate([np.ravel(each) for each in weights])
 
 
 def test_a_round_of_federated_averaging():
-    data = models.datasets(models.client_arrays([6, 3]))
-    results = []
-    for layer_type in (layers.LSTM, tf.keras.layers.LSTM):
-        process = algorithms.build_fed_avg(_model_fn(layer_type), 0.5)
-        state, _ = models.train(process, data)
-        results.append(models.trainable(process, state))
-    for actual, expected in zip(*results, strict=True):
-        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
+    clients = models.client_arrays([6, 3])
+    process = algorithms.build_fed_avg(_model_fn(layers.LSTM), 0.5)
+    state, _ = models.train(process, models.datasets(clients, batch_size=4))
+    # Each client by Keras alone, and their mean.
+    net, expected = _net(tf.keras.layers.LSTM), 0.0
+    net.compile(
+        tf.keras.optimizers.SGD(0.5),
+        tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        run_eagerly=True,
+    )
+    initial = net.get_weights()
+    for features, labels in clients:
+        net.set_weights(initial)
+        for start in range(0, len(labels), 4):
+            batch = slice(start, start + 4)
+            net.train_on_batch(features[batch], labels[batch])
+        expected += len(labels) / 9 * _flat(net.get_weights())
+    actual = _flat(models.trainable(process, state))
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
+    assert np.any(np.abs(actual - _flat(initial)) > 0.01)
 
 
 @KINDS
