@@ -47,9 +47,9 @@ def pytest_addoption(parser):
     parser.addoption(
         "--no-grappler",
         action="store_true",
-        help="run graphs as they were traced, whose operations keep no stacks, and read "
-        "types of TFF once: TensorFlow's optimizer of graphs alone takes a quarter of "
-        "the tests' time",
+        help="run graphs as they were traced, whose operations keep no stacks, and "
+        "read types of TFF once: TensorFlow's optimizer of graphs alone takes a "
+        "quarter of the tests' time",
     )
 
     parser.addoption(
