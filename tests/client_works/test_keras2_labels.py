@@ -104,6 +104,25 @@ def test_one_loss_is_that_of_each_output():
     np.testing.assert_allclose(loss, sum(squares), rtol=1e-6)
 
 
+def test_one_loss_for_all_outputs_is_refused_where_tff_has_it_take_them_for_one():
+    class Own(tf.keras.losses.Loss):
+        def call(self, y_true, y_pred):
+            return tf.abs(y_pred[0] - y_true[0])
+
+    y = FEATURES[:, :1]
+    spec = against_keras.spec_of((FEATURES[:, :1], (y, y)))
+
+    def model_of(loss):
+        return as_in_fit(
+            tff.learning.models.from_keras_model(twice_one_output(), loss, spec)
+        )
+
+    with pytest.raises(ValueError, match=r"2 outputs the one loss MeanSq.* loss=\["):
+        model_of(tf.keras.losses.MeanSquaredError())
+    model_of(Own())
+    model_of([tf.keras.losses.MeanSquaredError()] * 2)
+
+
 def test_what_belongs_to_outputs_that_are_a_mapping_is_named():
     """Keras sorts these in some places: no sequence has a certain order."""
     inputs = tf.keras.Input([5])

@@ -18,7 +18,7 @@ from tests.client_works.keras2_models import (
     penalized,
     regularized,
 )
-from tff_drift import algorithms, simulation
+from tff_drift import algorithms, models, simulation
 from tff_drift.models.keras2 import as_in_fit
 
 L = tf.keras.layers
@@ -200,3 +200,23 @@ def test_metrics_of_intersection_over_union():
         np.testing.assert_allclose(found[name], 0.5, rtol=1e-6)
     # Training has the metrics forget between clients.
     algorithms.build_fed_avg(model_fn, 0.1)
+
+
+def test_a_metric_of_outputs_of_several_shapes_is_refused():
+    inputs = tf.keras.Input([5])
+    outputs = [L.Dense(3)(inputs), L.Dense(1)(inputs)]
+    labels = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None, 1])
+
+    def model_fn():
+        return models.from_keras2(
+            tf.keras.Model(inputs, outputs),
+            [
+                tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+                tf.keras.losses.MeanSquaredError(),
+            ],
+            (tf.TensorSpec([None, 5]), labels),
+            metrics=[tf.keras.metrics.SparseCategoricalAccuracy("accuracy")],
+        )
+
+    with pytest.raises(ValueError, match=r"'accuracy' of all outputs .* of your own"):
+        algorithms.build_fed_avg(model_fn, 0.1)

@@ -336,6 +336,51 @@ def test_metrics_that_cannot_count_numbers_of_classes_are_refused(argument, name
     PLACES["fed_avg"](model_fn(input_spec=(inputs, one_hot), loss=loss))
 
 
+@pytest.mark.parametrize("argument", ["metrics", "weighted_metrics"])
+def test_a_metric_of_keras_of_all_outputs_is_refused(argument):
+    class Own(keras.metrics.Mean):
+        def update_state(self, y_true, y_pred, sample_weight=None):
+            super().update_state(y_pred["a"])
+
+    def model_fn(metrics):
+        kinds, sizes = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, 1])
+        return lambda: bridge(
+            keras_model=two_outputs(),
+            loss={"a": keras3_models.loss(), "b": keras.losses.MeanSquaredError()},
+            input_spec=(small.INPUT_SPEC[0], {"a": kinds, "b": sizes}),
+            **{argument: metrics},
+        )
+
+    squared = keras.metrics.MeanSquaredError()
+    with pytest.raises(
+        ValueError, match=f"^{argument} has MeanSq.* of all outputs .*{argument}={{'<"
+    ):
+        PLACES["fed_avg"](model_fn([squared]))
+    for taken in ([Own("own")], {"b": [squared]}):
+        PLACES["fed_avg"](model_fn(taken))
+
+
+def test_a_lookup_layer_that_counts_its_tokens_is_told_so():
+    """It has a column for each, as many as its table says."""
+
+    def model_fn(**options):
+        words = keras.layers.Input([1], dtype="string")
+        columns = keras.layers.StringLookup(
+            vocabulary=["a", "b"], output_mode="one_hot", **options
+        )(words)
+        outputs = keras.layers.Dense(2)(keras.layers.Flatten()(columns))
+        return models.from_keras3(
+            keras.Model(words, outputs),
+            keras3_models.loss(),
+            (tf.TensorSpec([None, 1], tf.string), tf.TensorSpec([None], tf.int32)),
+        )
+
+    with pytest.raises(ValueError, match=r"max_tokens=.* pad_to_max") as raised:
+        PLACES["fed_avg"](model_fn)
+    assert len(str(raised.value)) < 800
+    PLACES["fed_avg"](lambda: model_fn(max_tokens=3, pad_to_max_tokens=True))
+
+
 def test_metrics_that_count_numbers_of_classes_are_taken():
     def of_class(labels, outputs):
         return tf.gather(outputs, tf.cast(labels, tf.int32), batch_dims=1)

@@ -31,6 +31,8 @@ _OTHERS_TRAIN = (
 # Files of a SavedModel's folder: of all, and of those that Keras 2 saves.
 _SAVED_MODEL = "saved_model.pb"
 _OF_KERAS_2 = "keras_metadata.pb"
+# What Keras 3 calls the state of a layer that draws numbers.
+_SEED_STATE = "/seed_generator_state:0"
 
 
 def initial_weights_of(
@@ -121,7 +123,8 @@ def _array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
     array = eagerly(lambda: np.asarray(value))
     if array.dtype.kind not in "fiub" and array.dtype != spec.dtype.as_numpy_dtype:
         raise TypeError(
-            f"{name}, must be an array of numbers, found values of type {array.dtype}."
+            f"{name}, must be an array of numbers that NumPy has, found values of type "
+            f"{array.dtype}. Give np.asarray(value, np.float32)."
         )
     if array.shape != tuple(spec.shape):
         raise ValueError(
@@ -166,9 +169,13 @@ def _load_folder(path: pathlib.Path) -> Any:
         return tf.keras.models.load_model(path, compile=False)
     # What Keras 3 exports has no model, and the variables under these names.
     loaded = eagerly(lambda: tf.saved_model.load(str(path)))
-    return tff.learning.models.ModelWeights(
-        list(loaded.trainable_variables), list(loaded.non_trainable_variables)
-    )
+    # What layers that draw numbers keep is there too, and is no weight.
+    others = [
+        each
+        for each in loaded.non_trainable_variables
+        if not each.name.endswith(_SEED_STATE)
+    ]
+    return tff.learning.models.ModelWeights(list(loaded.trainable_variables), others)
 
 
 def _holds_a_model(path: pathlib.Path) -> bool:

@@ -154,11 +154,13 @@ def as_in_fit(
 
     Raises:
       ValueError: If the Keras model has no weights yet or constraints of those that
-        train, two metrics have one name, or a metric cannot be made ready to count.
+        train, two metrics have one name, a metric cannot be made ready to count, or
+        a loss of Keras is one of several outputs.
     """
     if type(model).__module__ != _OF_TFF:
         return model
     keras2_arguments.check_built("keras_model", model._keras_model)
+    keras2_arguments.check_losses_of_outputs(model._keras_model, model._loss_fns)
     return _Keras2Model(model, model.input_spec)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -80,6 +80,29 @@ def check_loss(loss: Any) -> None:
                 "tf.keras.losses.MeanSquaredError(), or of several outputs a list of "
                 f"one for each, found {checks.shown(each)}."
             )
+
+
+def check_losses_of_outputs(keras_model: Any, losses: Sequence[Any]) -> None:
+    """Raises if one loss of Keras would take all outputs of a model for one.
+
+    TFF gives a loss alone all outputs, as one of the user's own may want them.
+
+    Args:
+      keras_model: The model of Keras 2.
+      losses: Its losses.
+
+    Raises:
+      ValueError: If one would.
+    """
+    (loss, *others), number = losses, len(outputs_by_name(keras_model))
+    module = type(loss).__module__.partition(".")[0]
+    if others or number < 2 or module not in ("keras", "tf_keras"):
+        return
+    raise ValueError(
+        f"model_fn gives a model of {number} outputs the one loss "
+        f"{type(loss).__name__}, which would take them for one, where Keras' fit takes "
+        f"the sum over them. Give loss=[...] with a loss for each."
+    )
 
 
 def keras3_refused(function: str, value: Any) -> TypeError:

@@ -26,13 +26,14 @@ def check_counts(
     Args:
       argument: The argument that has it, `metrics` or `weighted_metrics`.
       metric: The metric, perhaps of the user's own class, which may take any labels.
-      labels: The labels' specification; structures of several are not looked at.
+      labels: The labels' specification.
       outputs: That of the outputs: anything with a shape and a dtype.
       count: Has the metric count two tensors, labels and outputs.
 
     Raises:
-      ValueError: If it cannot.
+      ValueError: If it cannot, or would take several outputs for one.
     """
+    _check_outputs(argument, metric, outputs)
     if not is_checked(metric, labels, outputs):
         return
     # More rows than outputs, so that none is taken for the other.
@@ -44,6 +45,27 @@ def check_counts(
         tf.function(count, autograph=False).get_concrete_function(*specs)
     except _MISFIT as error:
         raise misfit(argument, metric, labels, outputs) from error
+
+
+def _check_outputs(argument: str, metric: Any, outputs: Any) -> None:
+    """Raises if a metric of Keras would count several outputs as one tensor."""
+    shapes = {tuple(each.shape) for each in tf.nest.flatten(outputs)}
+    is_keras3 = checks.is_of_keras3(metric)
+    # TFF's metrics of Keras 2 count outputs of one shape as more examples.
+    if len(tf.nest.flatten(outputs)) < 2 or (len(shapes) < 2 and not is_keras3):
+        return
+    name, module = type(metric).__name__, type(metric).__module__
+    if module.partition(".")[0] not in ("keras", "tf_keras") or name in _OTHERS:
+        return
+    remedy = (
+        f"Give a mapping of the outputs' names, {argument}={{'<output>': [...]}}."
+        if is_keras3
+        else "Give a metric of your own, whose update_state picks an output."
+    )
+    raise ValueError(
+        f"{argument} has {name} {checks.shown(metric.name)} of all outputs of the "
+        f"model, which a metric of Keras takes for one. {remedy}"
+    )
 
 
 def is_checked(metric: Any, labels: Any, outputs: Any) -> bool:

@@ -122,6 +122,9 @@ def _explain(error: Exception) -> None:
         model of Keras 3, or gives TFF's function weights of examples or a model of
         Keras 2 without weights.
     """
+    # Of Keras 3, whose own functions are no part of the traceback.
+    if "Cannot convert '(None, <tf.Tensor" in str(error):
+        raise _counts_tokens(error) from error
     for function, module, values in _calls(error.__traceback__):
         if function == "adapt" and module.startswith(("keras.", "tf_keras.")):
             layer = type(values.get("self")).__name__
@@ -137,15 +140,7 @@ def _explain(error: Exception) -> None:
             ) from error
         # Where Keras 2 counts tokens, of a lookup layer's table here.
         if function == "dense_bincount" and tf.is_symbolic_tensor(values.get("depth")):
-            raise ValueError(
-                "model_fn calls a layer, such as StringLookup or TextVectorization, "
-                "that has a column for each token and reads their number from its "
-                "table, which has no value in TFF's graphs "
-                f"({type(error).__name__}: {checks.shown(str(error))}). Give the layer "
-                "max_tokens=<number of columns> and pad_to_max_tokens=True, or apply "
-                "it to the data, outside of the model, the one way for "
-                'output_mode="tf_idf".'
-            ) from error
+            raise _counts_tokens(error) from error
         spec = values.get("input_spec")
         is_of_tff = module.startswith("tensorflow_federated.")
         if not is_of_tff or function not in _OF_KERAS_2:
@@ -158,6 +153,17 @@ def _explain(error: Exception) -> None:
                 "examples call tff_drift.models.from_keras2 with the same arguments in "
                 "its place."
             ) from error
+
+
+def _counts_tokens(error: Exception) -> ValueError:
+    return ValueError(
+        "model_fn calls a layer, such as StringLookup or TextVectorization, that has a "
+        "column for each token and reads their number from its table, which has no "
+        f"value in TFF's graphs ({type(error).__name__}: {checks.shown(str(error))}). "
+        "Give the layer max_tokens=<number of columns> and pad_to_max_tokens=True, or "
+        'apply it to the data, outside of the model, the one way for output_mode="'
+        'tf_idf".'
+    )
 
 
 def _has_weights(input_spec: Any) -> bool:
