@@ -259,14 +259,6 @@ LOCAL_OPTIONS = tiers.first(
 
 
 @functools.cache
-def fed_avg(rate, **options):
-    """FedAvg with uniform weights."""
-    return algorithms.build_fed_avg(
-        LinearRegression, rate, client_weighting=UNIFORM, **options
-    )
-
-
-@functools.cache
 def scaffold(option, rate, num_clients):
     return algorithms.build_scaffold(LinearRegression, rate, num_clients, option=option)
 

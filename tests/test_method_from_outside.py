@@ -10,6 +10,7 @@ import subprocess
 
 import pytest
 
+from tests import tiers
 from tests.forks.programs import PATIENCE, python
 
 pytestmark = pytest.mark.no_smoke
@@ -77,13 +78,18 @@ for words in sys.argv[1:]:
     assert re.search(r'"client": {\s*"sums": 10.0,\s*"products": 1', summary)
 
 
-def test_every_property_holds_of_it(request):
+# In the first tier in one mode of the local context.
+@pytest.mark.parametrize(
+    "cases",
+    tiers.first([0], ["fed_echo and not plain and not batched", "fed_echo"]),
+)
+def test_every_property_holds_of_it(request, cases):
     expected = properties()
     assert sum(map(len, expected.values())) > 15
     as_here = ["--no-grappler"] if request.config.getoption("--no-grappler") else []
     output = run_program(
         *("-m", "pytest", "-p", "tests.fed_echo", "-p", "no:cacheprovider", *as_here),
-        *("-q", "-rA", "-m", "not soak", "-k", "fed_echo", *expected),
+        *("-q", "-rA", "-m", "not soak", "-k", cases, *expected),
     )
     passed = re.findall(r"^PASSED ([^:]+)::(\w+)\[.*fed_echo.*\]$", output, re.M)
     assert set(passed) == {

@@ -129,7 +129,10 @@ def test_a_script_of_fed_avg_works_unchanged_with_another_builder(build):
 @pytest.mark.conformance
 def test_the_latest_model_of_fed_dc_is_what_the_client_trained():
     kept = drive("fed_dc", keep_latest_models=True, alpha=0.0, correct_gradients=False)
-    fed_avg = stateful.Driver(stateful.fed_avg(RATE), CLIENTS)
+    process = algorithms.build_fed_avg(
+        stateful.LinearRegression, RATE, client_weighting=stateful.UNIFORM
+    )
+    fed_avg = stateful.Driver(process, CLIENTS)
     kept.round(ALL[:1])
     fed_avg.round(ALL[:1])
     # Of one client's round from the same model: without α its steps are FedAvg's, and

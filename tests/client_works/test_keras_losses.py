@@ -1,6 +1,7 @@
 """A client's step of a Keras 2 model is Keras' own: with masks and added losses."""
 
 import functools
+import itertools
 from contextlib import nullcontext
 
 import numpy as np
@@ -203,36 +204,45 @@ class WithoutInput(tf.keras.Model):
         return self.dense(inputs)
 
 
+_WITHOUT_INPUT = {
+    "sequential": lambda: tf.keras.Sequential([L.Dense(5, kernel_initializer="zeros")]),
+    "model": WithoutInput,
+}
+_MAKE = {
+    "from_keras_model": tff.learning.models.from_keras_model,
+    "from_keras2": models.from_keras2,
+}
+
+
+def _without_input(kind, make, begin=None):
+    keras_model = _WITHOUT_INPUT[kind]()
+    if begin == "build":
+        keras_model.build([None, 5])
+    elif begin == "call":
+        keras_model(FEATURES)
+    spec = against_keras.spec_of((FEATURES, FEATURES))
+    return _MAKE[make](keras_model, tf.keras.losses.MeanSquaredError(), spec)
+
+
+@pytest.mark.parametrize("make", list(_MAKE))
+@pytest.mark.parametrize("kind", list(_WITHOUT_INPUT))
+def test_a_model_of_keras_2_without_input_has_to_be_built(kind, make):
+    with pytest.raises(ValueError, match=r"^keras_model is .* tf\.keras\.Input"):
+        algorithms.build_fed_avg(lambda: _without_input(kind, make), 0.1)
+
+
 @pytest.mark.parametrize(
-    "make", [tff.learning.models.from_keras_model, models.from_keras2]
+    ("kind", "make", "begin"),
+    # Each of these once in the first tier.
+    tiers.first([0, 7], itertools.product(_WITHOUT_INPUT, _MAKE, ["build", "call"])),
 )
-@pytest.mark.parametrize("begin", ["build", "call", None])
-@pytest.mark.parametrize(
-    "kind",
-    [
-        lambda: tf.keras.Sequential([L.Dense(5, kernel_initializer="zeros")]),
-        WithoutInput,
-    ],
-)
-def test_a_model_of_keras_2_without_input_has_to_be_built(make, begin, kind):
+def test_a_model_of_keras_2_that_was_built_trains_without_input(kind, make, begin):
     # A step from zero towards ones, by the mean of five squares of one example.
     features = np.ones([1, 5], np.float32)
-
-    def model_fn():
-        keras_model = kind()
-        if begin == "build":
-            keras_model.build([None, 5])
-        elif begin == "call":
-            keras_model(FEATURES)
-        spec = against_keras.spec_of((FEATURES, FEATURES))
-        return make(keras_model, tf.keras.losses.MeanSquaredError(), spec)
-
-    if begin is None:
-        with pytest.raises(ValueError, match=r"^keras_model is .* tf\.keras\.Input"):
-            algorithms.build_fed_avg(model_fn, 0.1)
-        return
     with against_keras.local():
-        process = algorithms.build_fed_avg(model_fn, 0.5)
+        process = algorithms.build_fed_avg(
+            lambda: _without_input(kind, make, begin), 0.5
+        )
         output = process.next(process.initialize(), [[(features, features)]])
     kernel, bias = output.state.global_model_weights.trainable
     np.testing.assert_allclose(kernel, np.full([5, 5], 0.2), rtol=1e-6)

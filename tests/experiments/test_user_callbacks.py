@@ -116,7 +116,9 @@ def test_mistakes_of_the_module_are_one_line(module, tmp_path, text, message):
 
 
 @pytest.mark.no_smoke
-def test_a_command_takes_them_from_the_folder_that_it_is_called_in(tmp_path):
+def test_a_command_takes_them_from_the_folder_that_it_is_called_in(
+    tmp_path, monkeypatch, run_command
+):
     (tmp_path / "users_own.py").write_text(MODULE)
     outcome = subprocess.run(
         [
@@ -136,19 +138,12 @@ def test_a_command_takes_them_from_the_folder_that_it_is_called_in(tmp_path):
     assert list(rows["doubled"])[-3:] == [2.0, 4.0, 6.0]
     assert "stopped               after round 3: " in outcome.stdout
     # Without the callback that stopped it the run has rounds to go.
-    again = subprocess.run(
-        [
-            *python(), "-m", "experiments", "train", "--task=quadratic",
-            "--rounds=9", "--num_clients=4", "--clients_per_round=2",
-            "--output_dir=out",
-        ],
-        env={**os.environ, "PYTHONPATH": str(programs.ROOT)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
+    monkeypatch.chdir(tmp_path)
+    again = run_command(
+        "train", "--task=quadratic", "--rounds=9", "--num_clients=4",
+        "--clients_per_round=2", "--output_dir=out",
     )  # fmt: skip
-    assert again.returncode == 0, again.stderr
+    assert again.status == 0, again.stderr
     assert "stopped" not in again.stdout
     assert list(pd.read_csv(tmp_path / "out" / "metrics.csv")["round"])[-1] == 9
 

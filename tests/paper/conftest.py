@@ -6,12 +6,18 @@ import tensorflow_federated as tff
 from tff_drift import execution
 
 
+@pytest.fixture(scope="session")
+def shared_local():
+    """The local context of all papers, which keeps what runs processes they share."""
+    return execution.create_local_execution_context()
+
+
 @pytest.fixture(scope="module")
-def contexts():
+def contexts(shared_local):
     """The execution contexts by name: TFF's native one, and the local one."""
     return {
         "native": tff.framework.get_context_stack().current,
-        "local": execution.create_local_execution_context(),
+        "local": shared_local,
     }
 
 

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from tests import models, stateful
-from tests.paper import reference
+from tests.paper import reference, within
 from tff_drift import algorithms
 
 D = stateful.DIMENSION
@@ -148,7 +148,7 @@ def test_remark_4_without_beta_and_mu_it_is_fed_avg_bit_for_bit(local, each_cont
     empty = stateful.Client(np.zeros([0, D]), np.zeros([0]), 3)
     clients = {**RAGGED, "empty": empty}
     driver = stateful.Driver(adabest(mu=0.0, beta=0.0, **local), clients)
-    fed_avg = stateful.Driver(stateful.fed_avg(RATE, **local), clients)
+    fed_avg = within.fed_avg(clients, RATE, **local)
     for cohort in (*COHORTS, ["client_4", "empty"]):
         driver.round(cohort)
         fed_avg.round(cohort)
@@ -182,12 +182,14 @@ def test_a_state_from_no_earlier_round_is_not_discounted(present_round):
     assert driver.client_states["client_4"]["last_round"] == present_round + 1
 
 
-def test_remark_5_fed_dyns_server_at_full_participation_is_that_of_beta_1():
+@pytest.mark.parametrize("local", stateful.LOCAL_OPTIONS)
+def test_remark_5_fed_dyns_server_at_full_participation_is_that_of_beta_1(local):
     clients = {f"client_{index}": RAGGED[f"client_{index}"] for index in range(4)}
-    driver = stateful.Driver(stateful.adabest(RATE, mu=0.0, beta=0.0), clients)
+    driver = stateful.Driver(adabest(mu=0.0, beta=0.0, **local), clients)
     driver.set_hparam("finalizer", "beta", 1.0)
     fed_dyn = stateful.Driver(
-        algorithms.build_fed_dyn(stateful.LinearRegression, RATE, 4, mu=0.0), clients
+        algorithms.build_fed_dyn(stateful.LinearRegression, RATE, 4, mu=0.0, **local),
+        clients,
     )
     for _ in range(4):
         driver.round(list(clients))

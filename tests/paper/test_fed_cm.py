@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests import stateful, tiers
-from tests.paper import reference_since
+from tests.paper import reference_since, within
 from tff_drift import algorithms
 
 D = stateful.DIMENSION
@@ -48,7 +48,7 @@ def test_rounds_equal_algorithm_2(each_context):
 )
 def test_with_alpha_1_it_is_fed_avg_bit_for_bit(options):
     driver = stateful.Driver(build(1.0, **options), CLIENTS)
-    fed_avg = stateful.Driver(stateful.fed_avg(RATE, **options), CLIENTS)
+    fed_avg = within.fed_avg(CLIENTS, RATE, **options)
     for cohort in COHORTS:
         driver.round(cohort)
         fed_avg.round(cohort)

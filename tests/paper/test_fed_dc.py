@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests import stateful
-from tests.paper import reference_since
+from tests.paper import reference_since, within
 from tff_drift import algorithms
 
 D = stateful.DIMENSION
@@ -53,7 +53,7 @@ def test_without_penalty_and_correction_local_steps_are_fed_avgs_bit_for_bit(opt
     driver = stateful.Driver(build(0.0, False, **options), CLIENTS)
     for client in ("client_1", "client_3"):
         x = driver.model
-        fed_avg = stateful.Driver(stateful.fed_avg(RATE, **options), CLIENTS)
+        fed_avg = within.fed_avg(CLIENTS, RATE, **options)
         fed_avg.set_model(x)
         driver.round([client])
         fed_avg.round([client])
@@ -70,7 +70,7 @@ def test_without_penalty_and_correction_local_steps_are_fed_avgs_bit_for_bit(opt
 def test_the_first_round_goes_twice_as_far_as_that_of_fed_avg():
     # h_i = 0 before, δ_i after: the mean of y_i + h_i is x + 2 mean δ_i.
     driver = stateful.Driver(build(0.0), CLIENTS)
-    fed_avg = stateful.Driver(stateful.fed_avg(RATE), CLIENTS)
+    fed_avg = within.fed_avg(CLIENTS, RATE)
     driver.round(COHORTS[0])
     fed_avg.round(COHORTS[0])
     np.testing.assert_allclose(driver.model, 2 * fed_avg.model, rtol=1e-5)

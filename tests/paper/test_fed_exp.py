@@ -10,7 +10,7 @@ import pytest
 import tensorflow_federated as tff
 
 from tests import stateful
-from tests.paper import reference, reference_since
+from tests.paper import reference, reference_since, within
 from tff_drift import aggregators, algorithms
 from tff_drift.algorithms import fed_exp
 
@@ -52,7 +52,7 @@ def test_rounds_equal_algorithm_1(each_context):
 def test_of_identical_clients_it_is_fed_avg_bit_for_bit():
     clients = dict.fromkeys(("a", "b", "c"), RAGGED["client_2"])
     driver = stateful.Driver(build(0.1), clients)
-    fed_avg = stateful.Driver(stateful.fed_avg(0.1), clients)
+    fed_avg = within.fed_avg(clients, 0.1)
     for _ in range(3):
         assert driver.round(list(clients))["finalizer"]["extrapolation"] == 1.0
         fed_avg.round(list(clients))
@@ -83,8 +83,10 @@ def test_it_is_faster_than_fed_avg_where_a_model_fits_all_clients():
         for axis in range(D)
     }
     optimum, distances = np.arange(D) + 1, []
-    for process in (build(0.1), stateful.fed_avg(0.1)):
-        driver = stateful.Driver(process, clients)
+    for driver in (
+        stateful.Driver(build(0.1), clients),
+        within.fed_avg(clients, 0.1),
+    ):
         for _ in range(10):
             driver.round(list(clients))
         distances.append(np.linalg.norm(driver.deployed_model() - optimum))

@@ -8,7 +8,7 @@ import pytest
 import tensorflow_federated as tff
 
 from tests import stateful, tiers
-from tests.paper import reference_since
+from tests.paper import reference_since, within
 from tff_drift import aggregators, algorithms, optimizers
 from tff_drift.algorithms import fed_nova
 
@@ -58,7 +58,7 @@ def test_with_equal_K_and_plain_sgd_it_is_fed_avg_bit_for_bit(options):
     nova = build(0.1, client_weighting=stateful.UNIFORM, **options)
     drivers = [
         stateful.Driver(nova, clients),
-        stateful.Driver(stateful.fed_avg(0.1, **options), clients),
+        within.fed_avg(clients, 0.1, **options),
     ]
     for steps, size in ((7, 4), (3, 3)):
         of_round = {name: c._replace(epochs=steps) for name, c in clients.items()}
@@ -77,14 +77,15 @@ def test_theorem_1_whose_minimum_is_the_fixed_point():
         "other": stateful.axis_client(1.0, optimum=-3.0, steps=4),
     }
     fixed_points = {"fed_avg": (1 - 4 * 3) / 5, "fed_nova": -1.0}
-    processes = {
-        "fed_avg": stateful.fed_avg(rate),
-        "fed_nova": build(rate, client_weighting=stateful.UNIFORM),
+    fed_nova = build(rate, client_weighting=stateful.UNIFORM)
+    drivers = {
+        "fed_avg": lambda: within.fed_avg(clients, rate),
+        "fed_nova": lambda: stateful.Driver(fed_nova, clients),
     }
-    for name, process in processes.items():
+    for name, make in drivers.items():
         moves = {}
         for of, point in fixed_points.items():
-            driver = stateful.Driver(process, clients)
+            driver = make()
             driver.set_model(np.array([point, 0, 0, 0, 0]))
             before = driver.model
             driver.round(list(clients))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests import models, stateful
-from tests.paper import reference
+from tests.paper import reference, within
 from tff_drift import algorithms
 
 RATE = 0.1
@@ -33,11 +33,11 @@ def test_two_rounds_equal_numpy(each_context):
 
 @pytest.mark.parametrize("local", stateful.LOCAL_OPTIONS)
 def test_without_the_term_it_is_fed_avg(local, each_context):
-    processes = (
-        fed_prox(0.0, **local),
-        algorithms.build_fed_avg(stateful.LinearRegression, RATE, **local),
-    )
-    drivers = [stateful.Driver(process, CLIENTS) for process in processes]
+    process = fed_prox(0.0, client_weighting=stateful.UNIFORM, **local)
+    drivers = [
+        stateful.Driver(process, CLIENTS),
+        within.fed_avg(CLIENTS, RATE, **local),
+    ]
     for driver in drivers:
         driver.round(COHORT)
         driver.round(COHORT[:2])

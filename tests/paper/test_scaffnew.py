@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests import stateful, tiers
-from tests.paper import reference, reference_since
+from tests.paper import reference, reference_since, within
 from tff_drift import algorithms, simulation
 from tff_drift.algorithms import scaffnew
 
@@ -137,9 +137,8 @@ def test_rounds_grow_with_the_root_of_the_condition_number_where_fed_avg_stalls(
     clients = conditioned_clients(4, kappa, steps=60, seed=3)
     optimum = reference.optimum([client.batches()[:1] for client in clients.values()])
     ours = stateful.Driver(build(1.0, len(clients), probability=p), clients)
-    fed_avg = stateful.Driver(
-        stateful.fed_avg(1.0),
-        {name: each._replace(epochs=10) for name, each in clients.items()},
+    fed_avg = within.fed_avg(
+        {name: each._replace(epochs=10) for name, each in clients.items()}, 1.0
     )
     distances = {"ours": [], "fed_avg": []}
     descent, start = np.zeros(D), np.linalg.norm(optimum)

@@ -10,7 +10,7 @@ import pytest
 import tensorflow_federated as tff
 
 from tests import models, stateful
-from tests.paper import reference
+from tests.paper import reference, within
 from tff_drift import algorithms
 
 D = stateful.DIMENSION
@@ -96,7 +96,7 @@ def test_variates_held_at_0_make_it_fed_avg(local):
         stateful.LinearRegression, RATE, len(RAGGED), **local
     )
     driver = stateful.Driver(process, RAGGED)
-    fed_avg = stateful.Driver(stateful.fed_avg(RATE, **local), RAGGED)
+    fed_avg = within.fed_avg(RAGGED, RATE, **local)
     for cohort in COHORTS:
         set_variates(driver, np.zeros(D), {})
         driver.round(cohort)
@@ -129,7 +129,7 @@ def test_the_optimum_is_a_fixed_point_for_any_K_but_not_of_fed_avg(steps):
     driver = stateful.Driver(scaffold("I"), clients)
     driver.set_model(OPTIMUM)
     set_variates(driver, np.zeros(D), gradients)
-    fed_avg = stateful.Driver(stateful.fed_avg(RATE), clients)
+    fed_avg = within.fed_avg(clients, RATE)
     fed_avg.set_model(OPTIMUM)
     cohort = ["client_1", "client_4", "client_6"]
     driver.round(cohort)
@@ -181,7 +181,7 @@ def sampled_run(local_context):
 
 @pytest.mark.conformance
 def test_sampled_clients_reach_the_optimum_where_fed_avg_stalls(sampled_run):
-    fed_avg = stateful.Driver(stateful.fed_avg(RATE), CLIENTS)
+    fed_avg = within.fed_avg(CLIENTS, RATE)
     fed_avg_errors = []
     for cohort in stateful.dealt_cohorts(list(CLIENTS), 3, rounds=60):
         fed_avg.round(cohort)
@@ -219,7 +219,7 @@ def test_fed_avg_stalls_farther_with_more_steps_and_more_heterogeneity():
             for i, (a, optimum) in enumerate(zip(curvatures, optima, strict=True))
         }
         x = stalled(steps, optima)
-        driver = stateful.Driver(stateful.fed_avg(RATE), clients, learning_rate=rate)
+        driver = within.fed_avg(clients, rate)
         driver.set_model([x, 0, 0, 0, 0])
         driver.round(list(clients))
         np.testing.assert_allclose(along_first_axis(driver.model), x, atol=1e-6)

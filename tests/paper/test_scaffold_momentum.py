@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests import stateful, tiers
-from tests.paper import reference, reference_since
+from tests.paper import reference, reference_since, within
 from tff_drift import algorithms
 
 D = stateful.DIMENSION
@@ -81,8 +81,10 @@ def test_converges_on_quadratics_of_any_heterogeneity(cohort_size):
     clients = stateful.quadratic_clients(6, steps=10, heterogeneity=10.0, seed=3)
     optimum = reference.optimum([client.batches()[:1] for client in clients.values()])
     distances = {}
-    for name, process in (("ours", build(0.5)), ("fed_avg", stateful.fed_avg(RATE))):
-        driver = stateful.Driver(process, clients)
+    for name, driver in (
+        ("ours", stateful.Driver(build(0.5), clients)),
+        ("fed_avg", within.fed_avg(clients, RATE)),
+    ):
         for cohort in stateful.dealt_cohorts(list(clients), cohort_size, rounds=200):
             driver.round(cohort)
         distances[name] = np.linalg.norm(driver.model - optimum)

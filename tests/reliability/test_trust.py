@@ -55,10 +55,7 @@ def test_plain_aggregations_are_found():
 
 
 def test_without_client_states_only_a_count_is_summed_in_the_open():
-    process = algorithms.build_fed_avg(
-        program.linear_regression(), 0.1, **_secure_options()
-    )
-    assert _plain_aggregations(process.next) == ["sum"]
+    assert _plain_aggregations(_composed("secure").next) == ["sum"]
 
 
 @pytest.mark.conformance
@@ -116,10 +113,7 @@ def _told(told, individual):
 
 def _pipeline(kind):
     if kind == "secure":
-        return {
-            **_secure_options(),
-            "client_weighting": tff.learning.ClientWeighting.UNIFORM,
-        }
+        return _secure_options()
     # Without its noise, which would hide what is told.
     private = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(0.0, 6, 1e6)
     wrapped = aggregators.cohort_measurements_factory(

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests import tiers
 from tff_drift import simulation
 
 _X = np.arange(21, dtype=np.float32).reshape(7, 3)
@@ -101,17 +102,27 @@ def _pairs():
     return tf.data.Dataset.from_tensor_slices((_X, _Y))
 
 
+_OF_BATCHES = [
+    (lambda _: _pairs().batch(4), 7),
+    (lambda _: _pairs().batch(3, drop_remainder=True), 6),
+    (lambda _: _pairs().batch(3, True).map(lambda x, y: (x, y)).batch(2, True), 6),
+    (lambda _: tf.function(lambda: _pairs().batch(4))().prefetch(1), 7),
+    (lambda _: tf.function(lambda each: each.batch(4))(_pairs()), 7),
+]
+
+
 @pytest.mark.parametrize(
-    ("make", "rows"),
-    [
-        (lambda _: _pairs().batch(4), 7),
-        (lambda _: _pairs().batch(3, drop_remainder=True), 6),
-        (lambda _: _pairs().batch(3, True).map(lambda x, y: (x, y)).batch(2, True), 6),
-        (lambda _: tf.function(lambda: _pairs().batch(4))().prefetch(1), 7),
-        (lambda _: tf.function(lambda each: each.batch(4))(_pairs()), 7),
-    ],
+    ("make", "rows", "preprocess"),
+    # Each function once in the first tier.
+    tiers.first(
+        range(0, 10, 2),
+        [
+            (make, rows, preprocess)
+            for preprocess in (None, lambda d: d.map(lambda x, y: (x, y)))
+            for make, rows in _OF_BATCHES
+        ],
+    ),
 )
-@pytest.mark.parametrize("preprocess", [None, lambda d: d.map(lambda x, y: (x, y))])
 def test_batches_that_a_function_returns_are_taken_apart(make, rows, preprocess):
     for each in (make, tf.function(make)):
         found = _made_by(each, preprocess)
@@ -193,15 +204,22 @@ def _parsed(client_id):
 
 
 @pytest.mark.parametrize(
-    "preprocess",
-    [
-        None,
-        lambda d: d.map(lambda x, y: (x, y)),
-        lambda d: d.batch(2),
-        tf.function(lambda d: d.batch(2)),
-    ],
+    ("is_function", "preprocess"),
+    # Each preprocessing once in the first tier.
+    tiers.first(
+        [0, 3, 4, 7],
+        [
+            (is_function, preprocess)
+            for preprocess in (
+                None,
+                lambda d: d.map(lambda x, y: (x, y)),
+                lambda d: d.batch(2),
+                tf.function(lambda d: d.batch(2)),
+            )
+            for is_function in (False, True)
+        ],
+    ),
 )
-@pytest.mark.parametrize("is_function", [False, True])
 def test_sequences_that_a_function_returns_are_no_batches(is_function, preprocess):
     found = _made_by(tf.function(_parsed) if is_function else _parsed, preprocess)
     np.testing.assert_array_equal(found[0], [[1, 2, 3], [6, 7, 8]])

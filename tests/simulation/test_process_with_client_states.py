@@ -35,7 +35,7 @@ def built(method):
     return algorithms.build_adabest(models.softmax_regression, 0.2)
 
 
-@pytest.fixture(params=tiers.first(["adabest"], ["scaffold", "fed_dyn", "adabest"]))
+@pytest.fixture(params=tiers.first(["scaffold"], ["scaffold", "fed_dyn", "adabest"]))
 def process(request):
     return built(request.param)
 

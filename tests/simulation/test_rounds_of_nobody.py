@@ -21,6 +21,9 @@ CLIENTS = {
 }
 
 
+RATE = 0.1
+
+
 def with_bad(*names, value=np.nan):
     clients = {name: (x.copy(), y) for name, (x, y) in CLIENTS.items()}
     for name in names:
@@ -28,10 +31,21 @@ def with_bad(*names, value=np.nan):
     return simulation.ClientDatasets.from_arrays(clients, batch_size=4)
 
 
-def run(train, rounds=1, rate=0.1, **options):
+def run(train, rounds=1, rate=RATE, **options):
     if "sampling" not in options:
         options = {"cohort_size": 3, **options}
-    return run_training(models.fed_avg(rate), train, rounds=rounds, **options)
+    if rate != RATE:
+        options["initial_state"] = at_rate(rate)
+    return run_training(models.fed_avg(RATE), train, rounds=rounds, **options)
+
+
+def at_rate(rate):
+    """The initial state of the process, with another rate of the clients."""
+    process = models.fed_avg(RATE)
+    state = process.initialize()
+    hparams = process.get_hparams(state)
+    hparams["client_work"]["learning_rate"] = np.float32(rate)
+    return process.set_hparams(state, hparams)
 
 
 def warnings(caplog):
@@ -90,7 +104,7 @@ def test_data_that_are_finite_are_not_suspected(caplog):
 
 
 def test_an_empty_cohort_is_a_round_of_nobody():
-    begin = models.fed_avg(0.1).initialize()
+    begin = models.fed_avg(RATE).initialize()
     result = run(
         with_bad(),
         rounds=2,

@@ -391,11 +391,17 @@ def test_another_method_is_refused(method, other, message, first_round, tmp_path
     assert _files(folder) == before
 
 
-def test_after_another_method_was_refused_the_run_goes_on(first_round, tmp_path):
-    folder = first_round("scaffold", tmp_path / "run")
+@pytest.mark.parametrize(
+    ("method", "other"),
+    tiers.first([0], [("fed_avg", "fed_prox"), ("scaffold", "option I")]),
+)
+def test_after_another_method_was_refused_the_run_goes_on(
+    method, other, first_round, tmp_path
+):
+    folder = first_round(method, tmp_path / "run")
     with pytest.raises(ValueError, match=r"method\.client_work\.\S+ was "):
-        run(folder, _FEW, rounds=2, process=built("option I"))
-    again = run(folder, _FEW, rounds=2, process=built("scaffold"))
+        run(folder, _FEW, rounds=2, process=built(other))
+    again = run(folder, _FEW, rounds=2, process=built(method))
     assert again.totals.rounds == 2
 
 

@@ -13,7 +13,8 @@ def native(worker, native_context):
     return native_context
 
 
-@pytest.fixture(scope="module")
+# Of all modules: what runs a process that several of them train is built once.
+@pytest.fixture(scope="session")
 def local_contexts():
     return {
         name: execution.create_local_execution_context(**options)
@@ -33,18 +34,18 @@ def contexts(local, request):
     return {request.node.callspec.params["local"]: local}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def fast(local_contexts):
     return local_contexts["fast"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def one_by_one():
     """The local context, which vectorizes no clients."""
     return execution.create_local_execution_context(batch_clients=False)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def context():
     """The local context as it is by default."""
     return execution.create_local_execution_context()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests import models, tiers
+from tests import models
 from tests.execution.local.support import call
 from tff_drift import execution
 from tff_drift.execution.local.graphs import functions, saved_functions
@@ -31,8 +31,8 @@ def expected(process):
 
 @pytest.fixture(scope="module")
 def good_file(process, expected, tmp_path_factory):
-    """The name and the content of the file that a round leaves."""
-    folder = tmp_path_factory.mktemp("functions")
+    """The name and the content of the file that a round leaves, in a new folder."""
+    folder = tmp_path_factory.mktemp("functions") / "a" / "b"
     assert _train(process, functions_folder=folder) == expected
     (path,) = folder.iterdir()
     return path.name, path.read_bytes()
@@ -61,35 +61,34 @@ def built(monkeypatch):
 
 
 def test_a_later_context_loads_what_an_earlier_one_built(
-    tmp_path, process, expected, built
+    tmp_path, process, expected, good_file, built
 ):
-    folder = tmp_path / "a" / "b"
-    assert _train(process, functions_folder=folder) == expected
-    assert len(built) > 0
-    assert len(os.listdir(folder)) == 1
-    built.clear()
-    assert _train(process, functions_folder=folder) == expected
+    name, content = good_file
+    (tmp_path / name).write_bytes(content)
+    assert _train(process, functions_folder=tmp_path) == expected
     assert built == []
     # Under other limits it may be another function.
     limits = execution.Limits(largest_patches=1)
-    assert _train(process, functions_folder=str(folder), limits=limits) == expected
+    assert _train(process, functions_folder=str(tmp_path), limits=limits) == expected
     assert len(built) > 0
-    assert len(os.listdir(folder)) == 2
+    assert len(os.listdir(tmp_path)) == 2
 
 
-@pytest.mark.parametrize(
-    "damage", tiers.first(["cut", "changed"], ["cut", "changed", "empty"])
-)
-def test_a_damaged_file_is_written_again(
+_DAMAGE = {
+    "cut": lambda content: content[: len(content) // 2],
+    "changed": lambda content: content[:-9] + bytes([content[-9] ^ 1]) + content[-8:],
+    "empty": lambda content: b"",
+}
+every_damage = pytest.mark.parametrize("damage", _DAMAGE.values(), ids=_DAMAGE)
+
+
+@pytest.mark.conformance
+@every_damage
+def test_after_a_file_was_damaged_a_round_is_right(
     tmp_path, process, expected, good_file, built, damage
 ):
     name, content = good_file
-    damaged = {
-        "cut": content[: len(content) // 2],
-        "changed": content[:-9] + bytes([content[-9] ^ 1]) + content[-8:],
-        "empty": b"",
-    }
-    (tmp_path / name).write_bytes(damaged[damage])
+    (tmp_path / name).write_bytes(damage(content))
     assert _train(process, functions_folder=tmp_path) == expected
     assert len(built) > 0
     built.clear()
@@ -97,15 +96,38 @@ def test_a_damaged_file_is_written_again(
     assert built == []
 
 
-def _saved(store, number):
-    """Returns what a store's function makes of 1: it adds the number."""
+def _saved(store, number, traced=None):
+    """Returns what a store's function makes of 1: it adds the number.
+
+    Args:
+      store: The store.
+      number: The number.
+      traced: A list to which the number is added where the function is not loaded.
+    """
     spec = tf.TensorSpec([], tf.float32)
 
     def trace():
+        if traced is not None:
+            traced.append(number)
         return functions.trace(lambda x: [x + number], [spec])
 
     (result,) = store.get([number], [spec], trace)(tf.constant(1.0))
     return float(result)
+
+
+@every_damage
+def test_a_damaged_file_is_written_again(tmp_path, damage):
+    traced = []
+
+    def saved():
+        return _saved(saved_functions.SavedFunctions(tmp_path), 1.0, traced)
+
+    assert [saved(), saved()] == [2.0, 2.0]
+    assert traced == [1.0]
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(damage(path.read_bytes()))
+    assert [saved(), saved()] == [2.0, 2.0]
+    assert traced == [1.0, 1.0]
 
 
 def test_a_folder_that_cannot_be_written_is_told_once(tmp_path, caplog):
