@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tff_drift import checks
+from tff_drift.models.example_weights import WEIGHTS
 
 Features = Mapping[str, np.ndarray]
 
@@ -30,6 +31,25 @@ def unreadable(where: str, error: Exception) -> DataError:
     return DataError(
         f"{where} cannot be read ({error}). Check the file and its rights."
     )
+
+
+def check_no_weights(names: Collection[Any], where: str) -> None:
+    """Raises if a client's data has weights, which tasks do not take.
+
+    Args:
+      names: The names of what it has, beside those that the user gives.
+      where: The table or the file, for messages.
+
+    Raises:
+      DataError: If one of them is the name of weights.
+    """
+    for name in WEIGHTS:
+        if name in names:
+            raise DataError(
+                f"{where} has {name!r}, but tasks take no weights. Leave it out, "
+                "rename it if it is a feature, or give arrays to ClientDatasets."
+                f"from_arrays({{client: {{{name!r}: weights, 'x': x, 'y': y}}}})."
+            )
 
 
 def check_features(
