@@ -52,8 +52,8 @@ def find_classes(labels: Sequence[LabelsAt], num_classes: int | None) -> Sequenc
 
     Raises:
       DataError: If an integer is too large to count classes, labels are of different
-        kinds or cannot be sorted, a number is not whole, or other labels than integers
-        are not as many as `num_classes`.
+        kinds or cannot be sorted, differ by spaces around them alone, a number is not
+        whole, or other labels than integers are not as many as `num_classes`.
     """
     values = [(where, set(array.tolist())) for where, array in labels]
     if all(array.dtype.kind in "iu" for _, array in labels):
@@ -61,6 +61,7 @@ def find_classes(labels: Sequence[LabelsAt], num_classes: int | None) -> Sequenc
         return range(num_classes or _count(values))
     check_one_kind(labels)
     _check_whole(labels)
+    _check_spaces(labels)
     try:
         classes = sorted(set().union(*(found for _, found in values)))
     except TypeError as error:
@@ -156,6 +157,24 @@ def _check_whole(labels: Sequence[LabelsAt]) -> None:
     for where, value, _ in numbered:
         if isinstance(value, float) and value < 0:
             raise _no_class(where, value, "and classes are numbered from 0")
+
+
+def _check_spaces(labels: Sequence[LabelsAt]) -> None:
+    """Raises if two labels differ by spaces around them alone."""
+    places: dict[str | bytes, example_checks.Place] = {}
+    for where, values in labels:
+        for value in values.tolist():
+            if not isinstance(value, (str, bytes)):
+                continue
+            known = places.setdefault(value.strip(), (value, where))
+            if known[0] != value:
+                raise example_checks.may_be_one(
+                    known,
+                    (value, where),
+                    "class",
+                    "Write all alike, without spaces around them: pandas' .str.strip() "
+                    "does so in a table.",
+                )
 
 
 def _no_class(where: str, value: Any, why: str) -> example_checks.DataError:

@@ -12,6 +12,8 @@ from tff_drift.models.example_weights import WEIGHTS
 
 Features = Mapping[str, np.ndarray]
 
+# A value as it is written, and the table or the file in which it stands.
+Place = tuple[Any, str]
 
 # Beyond, float64 lacks some integers.
 LARGEST_QUANTITY = 2**53
@@ -30,6 +32,26 @@ def unreadable(where: str, error: Exception) -> DataError:
     """
     return DataError(
         f"{where} cannot be read ({error}). Check the file and its rights."
+    )
+
+
+def may_be_one(
+    known: Place, here: Place, what: str, remedy: str, field: str = ""
+) -> DataError:
+    """Returns the error for two values that may be one thing or two.
+
+    Args:
+      known: The value that was found first.
+      here: The other one.
+      what: What each names.
+      remedy: What to do.
+      field: What to add to where `here` is, such as ", column 'owner'".
+    """
+    (first, first_where), (value, where) = known, here
+    elsewhere = "" if first_where == where else f" of {first_where}"
+    return DataError(
+        f"{where}{field}: {checks.shown(first)}{elsewhere} and {checks.shown(value)} "
+        f"may be one {what} or two. {remedy}"
     )
 
 

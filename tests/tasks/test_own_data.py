@@ -183,3 +183,45 @@ def test_a_column_that_is_named_as_a_feature_is_no_weight(tmp_path):
     task = tasks.from_folder(path, features=["sample_weight"])
     x = np.concatenate([data.examples("ann")[0] for data in (task.train, task.test)])
     assert sorted(x.ravel()) == [1.0, 9.0]
+
+
+def _with_labels(folder, kind, of_ann, of_bob):
+    """Writes two examples of each of two clients."""
+    labels = {"ann": of_ann, "bob": of_bob}
+    if kind == "json":
+        users = {
+            name: {"x": [[1.0], [2.0]], "y": each} for name, each in labels.items()
+        }
+        (folder / "leaf.json").write_text(json.dumps({"user_data": users}))
+    elif kind == "all.csv":
+        rows = [f"{name},1,{each}" for name in labels for each in labels[name]]
+        (folder / kind).write_text("\n".join(["client,x,label", *rows]))
+        return folder / kind
+    for name, each in labels.items():
+        if kind == "npz":
+            np.savez(folder / f"{name}.npz", x=[[1.0], [2.0]], label=each)
+        elif kind == "csv":
+            (folder / f"{name}.csv").write_text("\n1,".join(["x,label", *each]))
+        elif kind == "images":
+            for label in each:
+                (folder / name / label).mkdir(parents=True)
+                image = tf.io.encode_png(np.zeros([2, 2, 1], np.uint8))
+                (folder / name / label / "1.png").write_bytes(image.numpy())
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["npz", "json", "csv", "all.csv", "images"])
+def test_a_space_around_a_label_makes_no_other_class(tmp_path, kind):
+    options = {"client_column": "client"} if kind == "all.csv" else {}
+    path = _with_labels(tmp_path, kind, ["no", "yes"], ["no", " yes"])
+    with pytest.raises(
+        tasks.DataError, match=r"bob.*: 'yes' of .*ann.* and ' yes' may be one class"
+    ) as caught:
+        tasks.load("own_data", data=str(path), **options)
+    assert "\n" not in str(caught.value)
+    assert "frame" not in str(caught.value)
+
+
+def test_letters_of_two_cases_are_two_classes(tmp_path):
+    path = _with_labels(tmp_path, "npz", ["a", "A"], ["a", "A"])
+    assert tasks.from_folder(path).options["classes"] == ("A", "a")
