@@ -338,3 +338,5 @@ def _check_times(column: pd.Series, where: str) -> None:
             f"{where}, {example_checks.place(example, column.index)}: there is no "
             "time. Fill it in or leave the row out."
         )
+    if column.dtype.kind == "f":
+        example_checks.check_finite(column.to_numpy(float), where, column.index)

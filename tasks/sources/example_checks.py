@@ -91,12 +91,35 @@ def check_features(
     if not features or any(len(array) == 0 for array in features.values()):
         raise DataError(f"{where} has no examples. Leave the client out.")
     for name, array in features.items():
-        _check_finite(array, f"{where}, field {checks.shown(name)}")
+        check_finite(array, f"{where}, field {checks.shown(name)}")
         if array.dtype == object:
             _check_text(array, f"{where}, field {checks.shown(name)}")
     for name, number in (num_classes or {}).items():
         check_labels(
             features[name], range(number), f"{where}, field {checks.shown(name)}"
+        )
+
+
+def check_finite(
+    array: np.ndarray, where: str, rows: Sequence[Any] | None = None
+) -> None:
+    """Raises unless all numbers are finite.
+
+    Args:
+      array: The numbers, one row per example; what is no float is fine.
+      where: The file, the client and the field, for messages.
+      rows: See `place`.
+
+    Raises:
+      DataError: If one is not finite.
+    """
+    if array.dtype.kind == "f":
+        _check_all(
+            np.isfinite(array),
+            array,
+            where,
+            "Replace or leave out what is not a finite number.",
+            rows,
         )
 
 
@@ -120,7 +143,7 @@ def to_float32(
       DataError: If a number is not finite, no `float32` is as large, or an integer is
         beyond 2^53.
     """
-    _check_finite(array, where, rows)
+    check_finite(array, where, rows)
     if array.dtype.kind in "iu" and array.dtype.itemsize == 8:
         _check_all(
             (array <= LARGEST_QUANTITY) & (array >= -LARGEST_QUANTITY),
@@ -200,19 +223,6 @@ def check_labels(labels: np.ndarray, classes: range, where: str) -> None:
         raise DataError(
             f"{where}, example {example}: found the label {labels[example]}, but there "
             f"are {len(classes)} classes, numbered from {classes[0]} to {classes[-1]}."
-        )
-
-
-def _check_finite(
-    array: np.ndarray, where: str, rows: Sequence[Any] | None = None
-) -> None:
-    if array.dtype.kind == "f":
-        _check_all(
-            np.isfinite(array),
-            array,
-            where,
-            "Replace or leave out what is not a finite number.",
-            rows,
         )
 
 
