@@ -14,6 +14,11 @@ from tff_drift import checks
 # A net has at least one weight per class: beyond this, a label is a code or an error.
 MAX_CLASSES = 1_000_000
 
+# What to do with classes that are numbered otherwise.
+_NUMBER_FROM_0 = (
+    "Number classes from 0, as (y + 1) // 2 does -1 and 1, write them as words"
+)
+
 # Where a client's labels stand, for messages, and the distinct ones among them.
 LabelsAt = tuple[str, np.ndarray]
 
@@ -156,7 +161,11 @@ def _check_whole(labels: Sequence[LabelsAt]) -> None:
             raise _no_class(where, value, "to which floats round other integers too")
     for where, value, _ in numbered:
         if isinstance(value, float) and value < 0:
-            raise _no_class(where, value, "and classes are numbered from 0")
+            raise example_checks.DataError(
+                f"{where}: found the label {value}, and classes are numbered from 0. "
+                f"{_NUMBER_FROM_0}, or give target='number' (--task=own_numbers) to "
+                "predict numbers."
+            )
 
 
 def _check_spaces(labels: Sequence[LabelsAt]) -> None:
@@ -218,8 +227,9 @@ def number_labels(labels: np.ndarray, classes: Sequence[Any], where: str) -> np.
         raise example_checks.DataError(
             f"{where}, example {example}: found the label "
             f"{checks.shown(labels.tolist()[example])}, but the {len(classes)} classes "
-            f"are {checks.shown(classes[0])} to {checks.shown(classes[-1])}. Give "
-            "target='number' (--task=own_numbers) if labels are numbers to predict."
+            f"are {checks.shown(classes[0])} to {checks.shown(classes[-1])}. "
+            f"{_NUMBER_FROM_0}, or give target='number' (--task=own_numbers) if labels "
+            "are numbers to predict."
         )
     return found.astype(np.int32)
 

@@ -222,7 +222,8 @@ def check_labels(labels: np.ndarray, classes: range, where: str) -> None:
         example = int(np.argmax(wrong))
         raise DataError(
             f"{where}, example {example}: found the label {labels[example]}, but there "
-            f"are {len(classes)} classes, numbered from {classes[0]} to {classes[-1]}."
+            f"are {len(classes)} classes, numbered from {classes[0]} to {classes[-1]}. "
+            "Number the labels so."
         )
 
 
