@@ -14,6 +14,11 @@ from tff_drift import checks
 # A net has at least one weight per class: beyond this, a label is a code or an error.
 MAX_CLASSES = 1_000_000
 
+# What to do with classes that are numbered otherwise.
+_NUMBER_FROM_0 = (
+    "Number classes from 0, as (y + 1) // 2 does -1 and 1, write them as words"
+)
+
 # Where a client's labels stand, for messages, and the distinct ones among them.
 LabelsAt = tuple[str, np.ndarray]
 
@@ -52,8 +57,8 @@ def find_classes(labels: Sequence[LabelsAt], num_classes: int | None) -> Sequenc
 
     Raises:
       DataError: If an integer is too large to count classes, labels are of different
-        kinds or cannot be sorted, a number is not whole, or other labels than integers
-        are not as many as `num_classes`.
+        kinds or cannot be sorted, differ by spaces around them alone, a number is not
+        whole, or other labels than integers are not as many as `num_classes`.
     """
     values = [(where, set(array.tolist())) for where, array in labels]
     if all(array.dtype.kind in "iu" for _, array in labels):
@@ -61,6 +66,7 @@ def find_classes(labels: Sequence[LabelsAt], num_classes: int | None) -> Sequenc
         return range(num_classes or _count(values))
     check_one_kind(labels)
     _check_whole(labels)
+    _check_spaces(labels)
     try:
         classes = sorted(set().union(*(found for _, found in values)))
     except TypeError as error:
@@ -155,7 +161,29 @@ def _check_whole(labels: Sequence[LabelsAt]) -> None:
             raise _no_class(where, value, "to which floats round other integers too")
     for where, value, _ in numbered:
         if isinstance(value, float) and value < 0:
-            raise _no_class(where, value, "and classes are numbered from 0")
+            raise example_checks.DataError(
+                f"{where}: found the label {value}, and classes are numbered from 0. "
+                f"{_NUMBER_FROM_0}, or give target='number' (--task=own_numbers) to "
+                "predict numbers."
+            )
+
+
+def _check_spaces(labels: Sequence[LabelsAt]) -> None:
+    """Raises if two labels differ by spaces around them alone."""
+    places: dict[str | bytes, example_checks.Place] = {}
+    for where, values in labels:
+        for value in values.tolist():
+            if not isinstance(value, (str, bytes)):
+                continue
+            known = places.setdefault(value.strip(), (value, where))
+            if known[0] != value:
+                raise example_checks.may_be_one(
+                    known,
+                    (value, where),
+                    "class",
+                    "Write all alike, without spaces around them: pandas' .str.strip() "
+                    "does so in a table.",
+                )
 
 
 def _no_class(where: str, value: Any, why: str) -> example_checks.DataError:
@@ -199,8 +227,9 @@ def number_labels(labels: np.ndarray, classes: Sequence[Any], where: str) -> np.
         raise example_checks.DataError(
             f"{where}, example {example}: found the label "
             f"{checks.shown(labels.tolist()[example])}, but the {len(classes)} classes "
-            f"are {checks.shown(classes[0])} to {checks.shown(classes[-1])}. Give "
-            "target='number' (--task=own_numbers) if labels are numbers to predict."
+            f"are {checks.shown(classes[0])} to {checks.shown(classes[-1])}. "
+            f"{_NUMBER_FROM_0}, or give target='number' (--task=own_numbers) if labels "
+            "are numbers to predict."
         )
     return found.astype(np.int32)
 

@@ -239,7 +239,9 @@ def _from_table(
         )
     except example_checks.DataError as error:
         # Of a file, users do not know the name of an argument.
-        text = re.sub(r"^frame\b", lambda _: where, str(error))
+        text = re.sub(
+            r"^frame\b|(?<= of )frame(?=: client )", lambda _: where, str(error)
+        )
         raise example_checks.DataError(text) from error
 
 

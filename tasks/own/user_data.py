@@ -381,15 +381,11 @@ def _feature_names(
             f"found {checks.shown(element_spec)}."
         )
     names = [name for name in element_spec if name != label]
-    spec = element_spec.get(label)
-    is_label = (
-        spec is not None
-        and (spec.dtype.is_integer or spec.dtype.is_floating)
-        and spec.shape.rank == 0
-    )
+    example_checks.check_no_weights(names, str(path))
+    is_label = label in element_spec and element_spec[label].shape.rank == 0
     are_numbers = all(
-        element_spec[name].dtype.is_integer or element_spec[name].dtype.is_floating
-        for name in names
+        spec.dtype.is_integer or spec.dtype.is_floating
+        for spec in element_spec.values()
     )
     if not (is_label and names and are_numbers):
         raise example_checks.DataError(

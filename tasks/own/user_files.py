@@ -119,12 +119,13 @@ class WrittenLabels:
             first, place = self._texts.setdefault(value, (text, where))
             if first == text or (_is_plain(first) and _is_plain(text)):
                 continue
-            elsewhere = "" if place == where else f" of {place}"
-            raise example_checks.DataError(
-                f"{where}, field {checks.shown(self.label)}: "
-                f"{checks.shown(first)}{elsewhere} and {checks.shown(text)} may be one "
-                "label or two. Write all labels alike, as integers or as words; or "
-                "give target='number' (--task=own_numbers) to predict numbers."
+            raise example_checks.may_be_one(
+                (first, place),
+                (text, where),
+                "label",
+                "Write all labels alike, as integers or as words; or give "
+                "target='number' (--task=own_numbers) to predict numbers.",
+                f", field {checks.shown(self.label)}",
             )
 
 

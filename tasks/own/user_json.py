@@ -221,6 +221,7 @@ def _examples(user: Any, where: str) -> Examples:
         raise example_checks.DataError(
             f"{where} must have the fields 'x' and 'y', found {names}."
         )
+    example_checks.check_no_weights(user, where)
     x, y = (
         _array(user[name], f"{where}, field {checks.shown(name)}")
         for name in ("x", "y")

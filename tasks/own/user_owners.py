@@ -12,9 +12,6 @@ from tff_drift import checks
 if TYPE_CHECKING:
     import pandas as pd
 
-# A client as it is written, and the table in which it stands.
-_Place = tuple[Any, str]
-
 
 class Owners:
     """The clients that all tables of a task name."""
@@ -23,9 +20,9 @@ class Owners:
         """Begins with no table."""
         # By what is no string, by strings without spaces around them, and by the
         # numbers that strings read as.
-        self._values: dict[Any, _Place] = {}
-        self._texts: dict[str, _Place] = {}
-        self._numbers: dict[float, _Place] = {}
+        self._values: dict[Any, example_checks.Place] = {}
+        self._texts: dict[str, example_checks.Place] = {}
+        self._numbers: dict[float, example_checks.Place] = {}
 
     def add(self, owners: pd.Series, where: str) -> None:
         """Adds the clients of a table.
@@ -55,7 +52,7 @@ class Owners:
                 if str(place[0]) != str(value):
                     raise _may_be_one(place, (value, where), owners.name)
 
-    def _like(self, value: Any, where: str) -> list[_Place]:
+    def _like(self, value: Any, where: str) -> list[example_checks.Place]:
         """Returns the places of a value and of those that may be the same client."""
         here = (value, where)
         if not isinstance(value, str):
@@ -110,15 +107,17 @@ def _check_not_rounded(value: Any, column: Any, where: str) -> None:
         )
 
 
-def _may_be_one(known: _Place, here: _Place, column: Any) -> example_checks.DataError:
+def _may_be_one(
+    known: example_checks.Place, here: example_checks.Place, column: Any
+) -> example_checks.DataError:
     """Returns the error for two values that may be one client or two."""
-    (first, first_where), (value, where) = known, here
-    elsewhere = "" if first_where == where else f" of {first_where}"
-    how = "astype(int).astype(str)" if elsewhere else "astype(str)"
-    if any(str(each) != str(each).strip() for each in (first, value)):
+    how = "astype(str)" if known[1] == here[1] else "astype(int).astype(str)"
+    if any(str(value) != str(value).strip() for value, _ in (known, here)):
         how = "str.strip()"
-    return example_checks.DataError(
-        f"{where}, column {checks.shown(column)}: {checks.shown(first)}{elsewhere} and "
-        f"{checks.shown(value)} may be one client or two. Write all ids as strings, "
-        f"alike, such as by pandas' .{how}."
+    return example_checks.may_be_one(
+        known,
+        here,
+        "client",
+        f"Write all ids as strings, alike, such as by pandas' .{how}.",
+        f", column {checks.shown(column)}",
     )

@@ -96,11 +96,13 @@ def feature_columns(
       The columns, in the order of `features` or of the table.
 
     Raises:
-      DataError: If a column is missing, or none is left.
+      DataError: If a column is missing, none is left, or one has weights and is not
+        named.
     """
     wanted = features
     if wanted is None:
         wanted = [name for name in columns if name not in others]
+        example_checks.check_no_weights(wanted, where)
     known = set(columns)
     missing = [name for name in (*others, *wanted) if name not in known]
     if missing or not wanted:
@@ -336,3 +338,5 @@ def _check_times(column: pd.Series, where: str) -> None:
             f"{where}, {example_checks.place(example, column.index)}: there is no "
             "time. Fill it in or leave the row out."
         )
+    if column.dtype.kind == "f":
+        example_checks.check_finite(column.to_numpy(float), where, column.index)

@@ -31,7 +31,7 @@ def read_arrays(
       The arrays by name.
 
     Raises:
-      DataError: If the file cannot be read, is damaged, or lacks an array.
+      DataError: If the file cannot be read, is damaged, lacks an array or has weights.
     """
     try:
         with files.open_regular(path) as file, zipfile.ZipFile(file) as archive:
@@ -52,6 +52,7 @@ def read_arrays(
             f"{where} has no array {missing}; it has {checks.shown(found)}. Save "
             f"{', '.join(names)} with numpy.savez."
         )
+    example_checks.check_no_weights({*found} - {*names}, where)
     return arrays
 
 

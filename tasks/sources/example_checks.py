@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tff_drift import checks
+from tff_drift.models.example_weights import WEIGHTS
 
 Features = Mapping[str, np.ndarray]
 
+# A value as it is written, and the table or the file in which it stands.
+Place = tuple[Any, str]
 
 # Beyond, float64 lacks some integers.
 LARGEST_QUANTITY = 2**53
@@ -32,6 +35,45 @@ def unreadable(where: str, error: Exception) -> DataError:
     )
 
 
+def may_be_one(
+    known: Place, here: Place, what: str, remedy: str, field: str = ""
+) -> DataError:
+    """Returns the error for two values that may be one thing or two.
+
+    Args:
+      known: The value that was found first.
+      here: The other one.
+      what: What each names.
+      remedy: What to do.
+      field: What to add to where `here` is, such as ", column 'owner'".
+    """
+    (first, first_where), (value, where) = known, here
+    elsewhere = "" if first_where == where else f" of {first_where}"
+    return DataError(
+        f"{where}{field}: {checks.shown(first)}{elsewhere} and {checks.shown(value)} "
+        f"may be one {what} or two. {remedy}"
+    )
+
+
+def check_no_weights(names: Collection[Any], where: str) -> None:
+    """Raises if a client's data has weights, which tasks do not take.
+
+    Args:
+      names: The names of what it has, beside those that the user gives.
+      where: The table or the file, for messages.
+
+    Raises:
+      DataError: If one of them is the name of weights.
+    """
+    for name in WEIGHTS:
+        if name in names:
+            raise DataError(
+                f"{where} has {name!r}, but tasks take no weights. Leave it out, "
+                "rename it if it is a feature, or give arrays to ClientDatasets."
+                f"from_arrays({{client: {{{name!r}: weights, 'x': x, 'y': y}}}})."
+            )
+
+
 def check_features(
     features: Features, where: str, num_classes: Mapping[str, int] | None = None
 ) -> None:
@@ -49,12 +91,35 @@ def check_features(
     if not features or any(len(array) == 0 for array in features.values()):
         raise DataError(f"{where} has no examples. Leave the client out.")
     for name, array in features.items():
-        _check_finite(array, f"{where}, field {checks.shown(name)}")
+        check_finite(array, f"{where}, field {checks.shown(name)}")
         if array.dtype == object:
             _check_text(array, f"{where}, field {checks.shown(name)}")
     for name, number in (num_classes or {}).items():
         check_labels(
             features[name], range(number), f"{where}, field {checks.shown(name)}"
+        )
+
+
+def check_finite(
+    array: np.ndarray, where: str, rows: Sequence[Any] | None = None
+) -> None:
+    """Raises unless all numbers are finite.
+
+    Args:
+      array: The numbers, one row per example; what is no float is fine.
+      where: The file, the client and the field, for messages.
+      rows: See `place`.
+
+    Raises:
+      DataError: If one is not finite.
+    """
+    if array.dtype.kind == "f":
+        _check_all(
+            np.isfinite(array),
+            array,
+            where,
+            "Replace or leave out what is not a finite number.",
+            rows,
         )
 
 
@@ -78,7 +143,7 @@ def to_float32(
       DataError: If a number is not finite, no `float32` is as large, or an integer is
         beyond 2^53.
     """
-    _check_finite(array, where, rows)
+    check_finite(array, where, rows)
     if array.dtype.kind in "iu" and array.dtype.itemsize == 8:
         _check_all(
             (array <= LARGEST_QUANTITY) & (array >= -LARGEST_QUANTITY),
@@ -157,20 +222,8 @@ def check_labels(labels: np.ndarray, classes: range, where: str) -> None:
         example = int(np.argmax(wrong))
         raise DataError(
             f"{where}, example {example}: found the label {labels[example]}, but there "
-            f"are {len(classes)} classes, numbered from {classes[0]} to {classes[-1]}."
-        )
-
-
-def _check_finite(
-    array: np.ndarray, where: str, rows: Sequence[Any] | None = None
-) -> None:
-    if array.dtype.kind == "f":
-        _check_all(
-            np.isfinite(array),
-            array,
-            where,
-            "Replace or leave out what is not a finite number.",
-            rows,
+            f"are {len(classes)} classes, numbered from {classes[0]} to {classes[-1]}. "
+            "Number the labels so."
         )
 
 

@@ -17,6 +17,7 @@ def client(*labels, dtype=np.int64):
     return np.zeros((len(labels), 3), np.float32), np.array(labels, dtype)
 
 
+_X = np.zeros((2, 3), np.float32)
 CLIENTS = {"ann": client(7, 2, 7), "bob": client(2)}
 
 
@@ -42,17 +43,20 @@ def test_a_partition_is_counted():
 
 
 @pytest.mark.parametrize(
-    "clients",
+    ("examples", "found"),
     [
-        {"ann": client(0.5, dtype=np.float32)},
-        {"ann": (np.zeros((2, 3), np.float32), np.zeros((2, 3), np.int64))},
-        {"ann": np.zeros((2, 3), np.float32)},
-        {"ann": {"input_ids": np.zeros((2, 3), np.int64)}},
+        (client(0.5, dtype=np.float32), r"float32 of shape \(1,\)"),
+        ((_X, np.zeros((2, 3), np.int64)), r"int64 of shape \(2, 3\)"),
+        (_X, "no single array"),
+        ({"input_ids": np.zeros((2, 3), np.int64)}, "no single array"),
+        ((_X, {"a": np.zeros(2, np.int64), "b": np.zeros(2)}), "no single array"),
+        ((_X, (np.zeros(2, np.int64),) * 2), "no single array"),
     ],
 )
-def test_labels_that_are_no_classes_are_refused(clients):
-    with pytest.raises(TypeError, match="datasets must have an integer as the label"):
-        label_counts(make(clients))
+def test_labels_that_are_no_classes_are_refused(examples, found):
+    message = f"datasets must have an integer as the label .* found {found}.* Give"
+    with pytest.raises(TypeError, match=message):
+        label_counts(make({"ann": examples}))
 
 
 def test_the_picture_has_a_column_for_each_client():

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 import tensorflow as tf
 
 from tff_drift import simulation
@@ -20,6 +21,11 @@ def test_lists_of_numbers_are_arrays(examples):
     x, y = _examples(examples)
     np.testing.assert_array_equal(x, np.array(_X))
     np.testing.assert_array_equal(y, np.array(_Y))
+
+
+def test_a_range_is_an_array():
+    _, y = _examples((_X, range(3)))
+    assert y.tolist() == [0, 1, 2]
 
 
 def test_lists_in_the_layout_of_leaf_are_arrays():
@@ -100,6 +106,10 @@ def test_lists_from_a_loader_are_arrays_too():
         ),
         ((tf.ragged.constant([[1], [1, 2]]), [0, 1]), r"RaggedTensor.*to_tensor\(\)"),
         ((tf.sparse.from_dense([[1], [2]]), [0, 1]), r"SparseTensor.*to_dense"),
+        ((scipy.sparse.eye(2, format="csr"), [0, 1]), r"csr_matrix.*toarray\(\)"),
+        (([scipy.sparse.eye(3, format="csr")] * 2, [0, 1]), "array of object"),
+        ((np.ones(2), [0, 1], None), "None is no array. Leave it out"),
+        ((((1, 2), (3, 4)), [0, 1]), r"1 is without a first dimension.*np\.asarray"),
         (([1, "a"], [0, 1]), "list has both strings and numbers"),
         (([1, None], [0, 1]), "Give numbers or strings"),
         (([], []), "has no examples"),

@@ -143,3 +143,85 @@ def test_options_of_numbers_are_refused_too(tmp_path):
     write_leaf(tmp_path)
     with pytest.raises(ValueError, match=r"^label is for .*, but data is JSON, "):
         tasks.load("own_numbers", data=str(tmp_path), label="sick")
+
+
+def _with_weights(folder, kind, name):
+    arrays = {"x": [[1.0], [2.0]], "label": [0, 1], name: [9.0, 1.0]}
+    if kind == "npz":
+        np.savez(folder / "ann.npz", **arrays)
+    elif kind == "json":
+        user = {"x": arrays["x"], "y": [0, 1], name: arrays[name]}
+        text = json.dumps({"user_data": {"ann": user}})
+        (folder / "leaf.json").write_text(text)
+    elif kind == "sqlite":
+        clients = [("ann", {key: np.array(each) for key, each in arrays.items()})]
+        splits = {"train": clients, "test": clients}
+        tasks.write_sqlite(folder / "c.sqlite", splits)
+        return folder / "c.sqlite"
+    else:
+        (folder / kind).write_text(f"client,x,label,{name}\nann,1,0,9\nann,2,1,1\n")
+        return folder if kind == "ann.csv" else folder / kind
+    return folder
+
+
+@pytest.mark.parametrize("name", ["sample_weight", "client_weight"])
+@pytest.mark.parametrize("kind", ["npz", "json", "sqlite", "ann.csv", "all.csv"])
+def test_weights_are_neither_dropped_nor_a_feature(tmp_path, kind, name):
+    path = _with_weights(tmp_path, kind, name)
+    options = {"client_column": "client"} if kind == "all.csv" else {}
+    if kind == "sqlite":
+        options["num_classes"] = 2
+    with pytest.raises(
+        tasks.DataError, match=rf"{path.name}.* has '{name}', .*from_arrays\(\{{client"
+    ) as caught:
+        tasks.load("own_data", data=str(path), **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_column_that_is_named_as_a_feature_is_no_weight(tmp_path):
+    path = _with_weights(tmp_path, "ann.csv", "sample_weight")
+    task = tasks.from_folder(path, features=["sample_weight"])
+    x = np.concatenate([data.examples("ann")[0] for data in (task.train, task.test)])
+    assert sorted(x.ravel()) == [1.0, 9.0]
+
+
+def _with_labels(folder, kind, of_ann, of_bob):
+    """Writes two examples of each of two clients."""
+    labels = {"ann": of_ann, "bob": of_bob}
+    if kind == "json":
+        users = {
+            name: {"x": [[1.0], [2.0]], "y": each} for name, each in labels.items()
+        }
+        (folder / "leaf.json").write_text(json.dumps({"user_data": users}))
+    elif kind == "all.csv":
+        rows = [f"{name},1,{each}" for name in labels for each in labels[name]]
+        (folder / kind).write_text("\n".join(["client,x,label", *rows]))
+        return folder / kind
+    for name, each in labels.items():
+        if kind == "npz":
+            np.savez(folder / f"{name}.npz", x=[[1.0], [2.0]], label=each)
+        elif kind == "csv":
+            (folder / f"{name}.csv").write_text("\n1,".join(["x,label", *each]))
+        elif kind == "images":
+            for label in each:
+                (folder / name / label).mkdir(parents=True)
+                image = tf.io.encode_png(np.zeros([2, 2, 1], np.uint8))
+                (folder / name / label / "1.png").write_bytes(image.numpy())
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["npz", "json", "csv", "all.csv", "images"])
+def test_a_space_around_a_label_makes_no_other_class(tmp_path, kind):
+    options = {"client_column": "client"} if kind == "all.csv" else {}
+    path = _with_labels(tmp_path, kind, ["no", "yes"], ["no", " yes"])
+    with pytest.raises(
+        tasks.DataError, match=r"bob.*: 'yes' of .*ann.* and ' yes' may be one class"
+    ) as caught:
+        tasks.load("own_data", data=str(path), **options)
+    assert "\n" not in str(caught.value)
+    assert "frame" not in str(caught.value)
+
+
+def test_letters_of_two_cases_are_two_classes(tmp_path):
+    path = _with_labels(tmp_path, "npz", ["a", "A"], ["a", "A"])
+    assert tasks.from_folder(path).options["classes"] == ("A", "a")

@@ -150,6 +150,14 @@ def test_only_the_first_windows_may_be_kept():
         (lambda t: t.astype(str), r"'t': expected times.*to_datetime"),
         (lambda t: t.where(t != 3, np.nan), r"'t', row \d+: there is no time"),
         (lambda t: t > 3, r"'t': expected times, found bool"),
+        (
+            lambda t: t.astype(float).replace(3, np.inf),
+            r"'t', row \d+: found inf\. Replace",
+        ),
+        (
+            lambda t: t.astype("Float32").replace(3, -np.inf),
+            r"'t', row \d+: found -inf\. Replace",
+        ),
     ],
 )
 def test_times_that_are_none_are_refused(times, message):

@@ -11,6 +11,8 @@ from tff_drift import checks
 
 # The array of a batch with the weight of its client, the same for all its examples.
 CLIENT_WEIGHT = "client_weight"
+# What else of a client's arrays counts in training, by its name.
+WEIGHTS = ("sample_weight", CLIENT_WEIGHT)
 _NAMES = ("x", "y", "sample_weight")
 
 

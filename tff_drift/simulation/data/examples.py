@@ -118,11 +118,13 @@ def _check_arrays(arrays: Examples) -> None:
             "as (x, y)."
         )
     shapes = [leaf.shape for leaf in leaves]
-    if any(not shape for shape in shapes):
-        raise ValueError(
-            "an array is without a first dimension for the examples; the shapes are "
-            f"{checks.shown(shapes)}. Stack the examples of each array."
-        )
+    for leaf in leaves:
+        if not leaf.shape:
+            raise ValueError(
+                f"{checks.shown(leaf.item())} is without a first dimension for the "
+                f"examples; the shapes are {checks.shown(shapes)}. Stack the examples "
+                "of each array: np.asarray makes an array of a tuple."
+            )
     if len({shape[0] for shape in shapes}) > 1:
         raise ValueError(
             "arrays have different first dimensions: the shapes are "
@@ -148,8 +150,15 @@ def _of_numpy(leaf: Any) -> Any:
     of numbers beside columns of truth values.
 
     Raises:
-      ValueError: If a value is missing or masked, or rows are ragged or sparse.
+      ValueError: If a value is missing or masked, rows are ragged or sparse, or it is
+        None.
     """
+    if leaf is None:
+        raise ValueError("None is no array. Leave it out, or give an array for it.")
+    if hasattr(leaf, "toarray"):  # Of SciPy.
+        raise ValueError(
+            f"models here take no {type(leaf).__name__}. Give its toarray()."
+        )
     if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
         raise ValueError(
             f"models here take no {type(leaf).__name__}. Give its to_tensor(), or "

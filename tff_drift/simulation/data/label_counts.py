@@ -67,9 +67,11 @@ def labels_of(examples: Any) -> np.ndarray:
 def _counts(examples: Any) -> collections.Counter[int]:
     labels = labels_of(examples)
     if labels.dtype.kind not in "iub" or labels.size != len(labels):
+        found = f"{labels.dtype} of shape {labels.shape}"
         raise TypeError(
             "datasets must have an integer as the label of each example, found "
-            f"{labels.dtype} of shape {labels.shape}."
+            f"{found if labels.size else 'no single array of labels'}. Give classes "
+            "as one array of integers, the second of (x, y) or 'y' of a mapping."
         )
     return collections.Counter(labels.reshape(-1).tolist())
 

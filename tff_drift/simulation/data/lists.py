@@ -121,8 +121,8 @@ def _odd_row(values: list[Any]) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Returns whether a value is a list of nothing but scalars, nested or not."""
-    return isinstance(value, list) and all(
+    """Returns whether a value is a list or range of nothing but scalars, or nested."""
+    return isinstance(value, (list, range)) and all(
         _is_plain(item) or isinstance(item, _SCALARS) for item in value
     )
 
@@ -150,7 +150,7 @@ def _of_arrays(items: list[Any], lengths: set[int]) -> Any:
         return tuple(items)
     if not all(hasattr(item, "shape") for item in items):
         return tuple(items)
-    if {len(item) for item in items if len(item.shape)} == lengths:
+    if {item.shape[0] for item in items if len(item.shape)} == lengths:
         raise ValueError(
             f"of {len(items)} examples, a list of {len(items)} arrays of {len(items)} "
             "rows each may be one array of examples or several inputs. Give "

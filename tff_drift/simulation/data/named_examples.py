@@ -7,13 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tff_drift import checks
-from tff_drift.models.example_weights import CLIENT_WEIGHT
+from tff_drift.models.example_weights import WEIGHTS
 
 # The name of an array, or of several that the model takes as a mapping.
 Names = str | Sequence[str] | None
-
-# What else of a client's arrays counts in training, by its name.
-_WEIGHTS = ("sample_weight", CLIENT_WEIGHT)
 
 
 def as_pairs(clients: Any, x: Names, y: Names) -> Any:
@@ -50,7 +47,7 @@ def as_pairs(clients: Any, x: Names, y: Names) -> Any:
     }
     named = {each for names in (x, y) for each in _listed(names)}
     for client_id, examples in clients.items():
-        for each in _WEIGHTS:
+        for each in WEIGHTS:
             if each in examples and each not in named:
                 raise ValueError(
                     f"x and y name no weights, but client {checks.shown(client_id)} "
