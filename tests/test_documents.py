@@ -13,6 +13,7 @@ import tensorflow_federated as tff
 
 import tasks
 import tff_drift
+from experiments import main
 from experiments.flags import declarations
 from experiments.presets import catalogue
 from tests import models
@@ -192,6 +193,24 @@ def test_the_recipes_train(local_context, tmp_path, monkeypatch):
         if result is not None:
             weights = result.model_weights.trainable
             assert all(np.all(np.isfinite(each)) for each in weights), title
+
+
+def test_the_commands_of_the_recipes_train(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tasks.registry, "_REGISTERED", {})
+    blocks = {title: "\n".join(blocks) for title, blocks in _recipes()}
+    names = {"pathlib": pathlib}
+    exec(blocks["# Recipes"], names)
+    exec(blocks["A folder of images"].partition("def ")[0], names)  # Writes them.
+    names["table"].to_csv("my.csv", index=False)
+    pathlib.Path("my_task.py").write_text(
+        blocks["A model of my own on the command line"]
+    )
+    text = (ROOT / "docs/recipes.md").read_text()
+    commands = re.findall(r"`tff-drift ((?:train|compare) .*?)`", text, re.DOTALL)
+    assert len(commands) == 2
+    for command in commands:
+        assert main.run([*command.split(), "--rounds=1"]) == 0
 
 
 def _recipes():

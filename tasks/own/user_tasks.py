@@ -257,6 +257,7 @@ def _check_model(
                 f"(keras), found {checks.shown(model)}."
             )
         keras2_arguments.check_built("build_keras_model", model)
+        _check_single(model)
         # Of Keras 3, a model may be without.
         inputs, outputs = (
             getattr(model, shape, None) for shape in ("input_shape", "output_shape")
@@ -276,6 +277,19 @@ def _check_model(
         target.check_outputs(outputs)
     if activation is not None:
         target.check_activation(activation)
+
+
+def _check_single(model: Any) -> None:
+    """Raises if a net has several inputs or outputs, as far as it says."""
+    for what in ("inputs", "outputs"):
+        number = len(getattr(model, what, None) or ())
+        if number > 1:
+            raise ValueError(
+                f"build_keras_model builds a net with {number} {what}, but an example "
+                "of a task is one array and one label. Build a net with one, or give "
+                "arrays to ClientDatasets.from_arrays and the losses to from_keras2 or "
+                "from_keras3."
+            )
 
 
 def _is_model(value: Any) -> bool:

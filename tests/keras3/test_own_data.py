@@ -87,6 +87,24 @@ def test_a_softmax_that_keras_does_not_see_is_refused(last):
         load(last)
 
 
+@pytest.mark.parametrize("what", ["inputs", "outputs"])
+def test_a_net_has_one_input_and_one_output(what):
+    frame = pd.DataFrame({"owner": "a", "size": np.arange(4.0), "label": [0, 1] * 2})
+
+    def build():
+        inputs = [keras.Input([1]) for _ in range(2 if what == "inputs" else 1)]
+        outputs = keras.layers.Dense(2)(inputs[-1] + inputs[0])
+        several = {"a": outputs, "b": -outputs} if what == "outputs" else outputs
+        return keras.Model(inputs, several)
+
+    with pytest.raises(
+        ValueError, match=f"build_keras_model .* net with 2 {what}, but"
+    ):
+        tasks.from_frame(
+            frame, client_id="owner", label="label", build_keras_model=build
+        )
+
+
 def test_a_clone_of_a_compiled_model_is_trained():
     labels = [0, 1, 0, 1, 1, 0]
     frame = pd.DataFrame({"owner": list("aaabbb"), "size": labels, "label": labels})
