@@ -142,7 +142,7 @@ MODELS = {
 
 @pytest.mark.no_smoke
 @pytest.mark.conformance
-@pytest.mark.parametrize("model", list(MODELS))
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_models_and_what_they_are_made_of(model):
     assert_alike(
         *both(lambda halved: algorithms.build_fed_avg(model(halved), 0.05)),
