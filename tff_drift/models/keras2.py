@@ -93,10 +93,10 @@ def from_keras2(
     outputs = keras2_arguments.outputs_by_name(keras_model)
     if len(outputs) > 1 and isinstance(loss, tf.keras.losses.Loss):
         loss = dict.fromkeys(outputs, loss)
-    if outputs and isinstance(loss, (Mapping, list)):
+    if isinstance(loss, Mapping) or (outputs and isinstance(loss, list)):
         loss = list(by_output("loss", loss, outputs).values())
-        if loss_weights is not None:
-            loss_weights = by_output("loss_weights", loss_weights, outputs).values()
+    if isinstance(loss_weights, Mapping) or (outputs and loss_weights is not None):
+        loss_weights = by_output("loss_weights", loss_weights, outputs).values()
     if loss_weights is not None:
         loss_weights = [float(each) for each in loss_weights]
     weighted = list(weighted_metrics or ())

@@ -101,7 +101,7 @@ def check_losses_of_outputs(keras_model: Any, losses: Sequence[Any]) -> None:
     raise ValueError(
         f"model_fn gives a model of {number} outputs the one loss "
         f"{type(loss).__name__}, which would take them for one, where Keras' fit takes "
-        f"the sum over them. Give loss=[...] with a loss for each."
+        "the sum over them. Give loss=[...] with a loss for each."
     )
 
 
