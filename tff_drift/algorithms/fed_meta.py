@@ -112,6 +112,8 @@ def step_after_clients(
         there is neither rate.
     """
     schedule = options.get("client_rate_schedule")
+    if schedule is not None:  # The meta step knows it by another name.
+        optimizers.as_schedule(schedule, "client_rate_schedule")
     if rate_decay is not None:
         checks.check_fraction("meta_rate_decay", rate_decay)
         schedule = optimizers.per_round_factor(rate_decay)
