@@ -7,14 +7,13 @@ import weakref
 from typing import Any
 
 import tensorflow as tf
-import tensorflow_federated as tff
 import tree
 
 import tasks
 from experiments.flags.sections import Evaluation
 from experiments.flags.settings import RunSettings
 from experiments.training import server_data
-from tff_drift import models, simulation
+from tff_drift import client_works, models, simulation
 from tff_drift.algorithms.composition.settings import digest_of
 from tff_drift.simulation.evaluation import client_evaluation
 
@@ -52,8 +51,10 @@ def data_arguments(settings: RunSettings, task: tasks.Task) -> dict[str, Any]:
         arguments["method"] = {"meta": {"examples_sha256": digest}}
     weights = configuration["initial_weights"]
     if _is_there(weights):
-        model_type = tff.learning.models.weights_type_from_model(task.model_fn)
-        start = models.initial_weights_of(weights, model_type)
+        spec = client_works.build_model_spec(task.model_fn)
+        start = models.initial_weights_of(
+            weights, spec.weights_type, spec.weight_places
+        )
         arguments["initial_state_sha256"] = digest_of(tree.flatten(start))
     return arguments
 

@@ -177,8 +177,7 @@ class Runs:
                     process = processes.build_process(run, task)
                 given = run.configuration["initial_weights"]
                 if given is not None:
-                    model_type = process.get_model_weights.type_signature.result
-                    models.initial_weights_of(given, model_type)
+                    models.initial_weights_for(process, given)
                 self._processes[run] = process
                 built.add(run.label)
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests import keras3_models, models
 from tff_drift import algorithms, simulation
-from tff_drift.models import initial_weights_of
+from tff_drift.models import initial_weights_for
 
 pytestmark = keras3_models.needed
 
@@ -69,10 +69,32 @@ def test_initial_weights_of_a_run(tmp_path, name):
     models.assert_bit_equal(result.model_weights.trainable, VALUES)
 
 
+@pytest.mark.parametrize("frozen_in_given", [[], ["a"], ["b", "c"]])
+def test_each_layer_begins_with_its_weights_whichever_the_given_model_freezes(
+    frozen_in_given,
+):
+    def build(frozen):
+        model = keras.Sequential(
+            [
+                keras.Input([models.NUM_FEATURES]),
+                *(keras.layers.Dense(models.NUM_FEATURES, name=name) for name in "abc"),
+            ]
+        )
+        for name in frozen:
+            model.get_layer(name).trainable = False
+        return model
+
+    given = build(frozen_in_given)
+    given.set_weights([np.full(each.shape, i) for i, each in enumerate(given.weights)])
+    process = algorithms.build_fed_avg(keras3_models.model_fn(build(["b"])), 0.1)
+    weights = initial_weights_for(process, given)
+    assert [each.flat[0] for each in weights.trainable] == [0, 1, 4, 5]
+    assert [each.flat[0] for each in weights.non_trainable] == [2, 3]
+
+
 def test_adapters_that_weights_lack_name_the_way_that_works():
     adapted = keras3_models.softmax_regression()
     adapted.layers[-1].enable_lora(2)
     process = algorithms.build_fed_avg(keras3_models.model_fn(adapted), 0.1)
-    wanted = process.get_model_weights.type_signature.result
     with pytest.raises(ValueError, match=r"enable_lora.*leave initial_weights out"):
-        initial_weights_of(trained(), wanted)
+        initial_weights_for(process, trained())

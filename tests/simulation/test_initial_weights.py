@@ -91,16 +91,67 @@ def test_a_model_and_its_weights_are_where_training_starts(process, train, keras
         assert_begins(run(process, train, initial_weights=given), keras_model)
 
 
-def test_a_model_with_frozen_layers_begins_from_one_with_the_same(
+class Block(L.Layer):
+    """Two layers of one shape in one."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = L.Dense(5), L.Dense(5)
+
+    def call(self, inputs):
+        return self.second(self.first(inputs))
+
+
+def layers_of_one_shape(frozen):
+    block = Block()
+    inner = tf.keras.Sequential([L.Dense(5, input_shape=[5])])
+    outer = tf.keras.Sequential([tf.keras.Input([5]), block, inner, L.Dense(5)])
+    layers = [block.first, block.second, inner.layers[0], outer.layers[-1]]
+    for place in frozen:
+        layers[place].trainable = False
+    return outer, layers
+
+
+def numbered(layers):
+    for number, layer in enumerate(layers):
+        layer.set_weights([np.full(each.shape, number) for each in layer.get_weights()])
+
+
+def fed_avg(train, build, builder=algorithms.build_fed_avg):
+    def model_fn():
+        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        return tff.learning.models.from_keras_model(build(), loss, train.element_spec)
+
+    return builder(model_fn, 1e-30)
+
+
+@pytest.mark.parametrize("frozen_in_given", [(), (0,), (1, 2), (0, 1, 3)])
+def test_each_layer_begins_with_its_weights_whichever_the_given_model_freezes(
+    train, frozen_in_given
+):
+    process = fed_avg(train, lambda: layers_of_one_shape(frozen=(0, 2))[0])
+    given, layers = layers_of_one_shape(frozen_in_given)
+    numbered(layers)
+    weights = run(process, train, initial_weights=given).model_weights
+    for part, numbers in ((weights.trainable, (1, 3)), (weights.non_trainable, (0, 2))):
+        assert [each.flat[0] for each in part] == [n for n in numbers for _ in "wb"]
+
+
+def test_a_process_that_tells_no_places_takes_a_model_with_the_same_layers_frozen(
     train, keras_model, monkeypatch
 ):
-    def model_fn():
+    def build():
         built = net()
         built.layers[0].trainable = False
-        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        return tff.learning.models.from_keras_model(built, loss, train.element_spec)
+        return built
 
-    process = algorithms.build_fed_avg(model_fn, 1e-30)
+    process = fed_avg(
+        train,
+        build,
+        lambda model_fn, rate: tff.learning.algorithms.build_unweighted_fed_avg(
+            model_fn, tff.learning.optimizers.build_sgdm(rate)
+        ),
+    )
     with pytest.raises(ValueError, match=r"Freeze the same layers of a Keras model"):
         run(process, train, initial_weights=keras_model)
     monkeypatch.setattr(keras_model.layers[0], "trainable", False)

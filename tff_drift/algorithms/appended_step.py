@@ -63,6 +63,7 @@ def append_step(
             initialize, next_fn, accessors, wrapper.next_at_clients
         )
         rebuilt.needs_full_participation = process.needs_full_participation
+        rebuilt.weight_places = process.weight_places
         rebuilt.settings = {**process.settings, appended.name: dict(appended.settings)}
         return rebuilt
     return tff.learning.templates.LearningProcess(

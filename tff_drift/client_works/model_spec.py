@@ -19,6 +19,7 @@ from tff_drift.models import (
 )
 from tff_drift.models.functional import check_keras_model, leaves_placeholders
 from tff_drift.models.keras2 import as_in_fit
+from tff_drift.models.weight_places import WeightPlaces, find_weight_places
 
 _TRAINABLE = (tf.float16, tf.float32, tf.float64)
 
@@ -31,6 +32,7 @@ class ModelSpec(NamedTuple):
       initial_weights: `( -> ModelWeights)`, a no-arg TFF computation.
       weights_type: The TFF type of the model's weights.
       data_type: The TFF type of a client's dataset, a sequence of batches.
+      weight_places: See `find_weight_places`; `None` if they are not known.
       metric_finalizers: As `tff.learning.metrics.sum_then_finalize` takes them.
       loop_implementation: The loop over a client's batches that this kind of
         model runs in.
@@ -40,6 +42,7 @@ class ModelSpec(NamedTuple):
     initial_weights: compat.Computation
     weights_type: compat.StructType
     data_type: compat.SequenceType
+    weight_places: WeightPlaces | None
     metric_finalizers: Any
     loop_implementation: tff.learning.LoopImplementation
 
@@ -94,20 +97,22 @@ def _check_dtypes(trainable: compat.Type) -> None:
 def _variable_model_spec(
     model_fn: Callable[[], tff.learning.models.VariableModel],
 ) -> ModelSpec:
-    described: list[tuple[Any, Any]] = []
+    described: list[tuple[Any, Any, WeightPlaces | None]] = []
 
     @compat.tf_computation
     def initial_weights() -> tff.learning.models.ModelWeights:
         # Describing this model spares a call that would build another.
         model = build_variable_model(model_fn)
-        described.append((model.input_spec, model.metric_finalizers()))
+        described.append(
+            (model.input_spec, model.metric_finalizers(), find_weight_places(model))
+        )
         weights = tff.learning.models.ModelWeights.from_model(model)
         flat = tf.nest.flatten(weights)
         for place, value in loaded_weights(model_fn, model).items():
             flat[place] = value_files.constant(value)
         return tf.nest.pack_sequence_as(weights, flat)
 
-    ((input_spec, finalizers),) = described
+    ((input_spec, finalizers, weight_places),) = described
 
     def build() -> LocalModel:
         with value_files.left_out():
@@ -118,6 +123,7 @@ def _variable_model_spec(
         initial_weights=initial_weights,
         weights_type=initial_weights.type_signature.result,
         data_type=compat.SequenceType(compat.tensorflow_to_type(input_spec)),
+        weight_places=weight_places,
         metric_finalizers=finalizers,
         loop_implementation=tff.learning.LoopImplementation.DATASET_REDUCE,
     )
@@ -136,6 +142,7 @@ def _functional_model_spec(model: tff.learning.models.FunctionalModel) -> ModelS
         initial_weights=initial_weights,
         weights_type=initial_weights.type_signature.result,
         data_type=compat.SequenceType(compat.tensorflow_to_type(model.input_spec)),
+        weight_places=None,
         metric_finalizers=model.finalize_metrics,
         loop_implementation=(
             tff.learning.LoopImplementation.DATASET_ITERATOR

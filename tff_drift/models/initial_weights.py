@@ -16,6 +16,7 @@ import tensorflow_federated as tff
 from tff_drift import checks, compat
 from tff_drift.models import shared_values
 from tff_drift.models.stateless import split_variables
+from tff_drift.models.weight_places import WeightPlaces, ordered_weights
 from tff_drift.tensors import eagerly
 
 _FORMS = (
@@ -36,13 +37,15 @@ _SEED_STATE = "/seed_generator_state:0"
 
 
 def initial_weights_of(
-    given: Any, weights_type: compat.Type
+    given: Any, weights_type: compat.Type, places: WeightPlaces | None = None
 ) -> tff.learning.models.ModelWeights:
     """Returns weights that were given to begin with as a process takes them.
 
     Args:
       given: The weights.
       weights_type: The TFF type of the process's model.
+      places: See `find_weight_places`; `None` if they are not known. Then layers of a
+        Keras model that is given must be frozen as those of the process's model.
 
     Returns:
       The weights, NumPy arrays of the structure and types of the process's model.
@@ -57,7 +60,7 @@ def initial_weights_of(
         tf.nest.flatten(wanted.trainable),
         tf.nest.flatten(wanted.non_trainable),
     ]
-    parts = _parts(given, len(expected[1]))
+    parts = _parts(given, len(expected[1]), places)
     values = [
         _fitting(kind, part, specs)
         for kind, part, specs in zip(
@@ -70,19 +73,35 @@ def initial_weights_of(
     )
 
 
-def _parts(given: Any, num_non_trainable: int) -> tuple[list[Any], list[Any]]:
+def initial_weights_for(process: Any, given: Any) -> tff.learning.models.ModelWeights:
+    """Returns weights that were given to begin with as a process takes them.
+
+    Args:
+      process: A `tff.learning.templates.LearningProcess`; those of TFF, and of users,
+        do not tell the places of their weights.
+      given: The weights, see `initial_weights_of`.
+
+    Raises:
+      TypeError: As `initial_weights_of`.
+      ValueError: Likewise.
+    """
+    weights_type = process.get_model_weights.type_signature.result
+    places = getattr(process, "weight_places", None)
+    return initial_weights_of(given, weights_type, places)
+
+
+def _parts(
+    given: Any, num_non_trainable: int, places: WeightPlaces | None
+) -> tuple[list[Any], list[Any]]:
     """Returns the trainable and the other weights."""
     if isinstance(given, (str, os.PathLike)):
         given = _load(pathlib.Path(given))
-    if checks.is_of_keras3(given) and hasattr(given, "trainable_variables"):
+    if _is_keras_model(given):
         _check_built(given)
-        trainable, others, _ = split_variables(given)
-        shared_values.remember(each.value for each in others)
+        trainable, others = _parts_of_keras(given, places)
+        of_keras3 = checks.is_of_keras3(given)
+        shared_values.remember(each.value if of_keras3 else each for each in others)
         return trainable, others
-    if isinstance(given, tf.keras.Model):
-        _check_built(given)
-        shared_values.remember(given.non_trainable_variables)
-        return list(given.trainable_variables), list(given.non_trainable_variables)
     if isinstance(given, tff.learning.models.ModelWeights):
         return tf.nest.flatten(given.trainable), tf.nest.flatten(given.non_trainable)
     if isinstance(given, (list, tuple)):
@@ -95,6 +114,25 @@ def _parts(given: Any, num_non_trainable: int) -> tuple[list[Any], list[Any]]:
             )
         return list(given), []
     raise TypeError(f"initial_weights must be {_FORMS}, found {checks.shown(given)}.")
+
+
+def _is_keras_model(given: Any) -> bool:
+    if checks.is_of_keras3(given):
+        return hasattr(given, "trainable_variables")
+    return isinstance(given, tf.keras.Model)
+
+
+def _parts_of_keras(
+    model: Any, places: WeightPlaces | None
+) -> tuple[list[Any], list[Any]]:
+    weights = ordered_weights(model)
+    if places is not None and places.are_all(weights):
+        trainable, others = ([weights[place] for place in part] for part in places)
+        return trainable, others
+    if checks.is_of_keras3(model):
+        trainable, others, _ = split_variables(model)
+        return trainable, others
+    return list(model.trainable_variables), list(model.non_trainable_variables)
 
 
 def _check_built(model: Any) -> None:

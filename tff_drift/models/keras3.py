@@ -240,6 +240,7 @@ class _Keras3Model(tff.learning.models.VariableModel):
         class_weight: Mapping[int, float] | None,
     ) -> None:
         self._model, self._objective = model, objective
+        self._keras_model = model.keras_model
         self._metrics, self._input_spec = metrics, input_spec
         self._class_weight = class_weight
         trainable, non_trainable = model.initial_values()

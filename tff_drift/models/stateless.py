@@ -108,7 +108,7 @@ class StatelessModel:
     """
 
     def __init__(self, model: Any, input_spec: Any) -> None:
-        self._model, self._input_spec = model, input_spec
+        self.keras_model, self._input_spec = model, input_spec
         self.name = model.name
         if not model.built:
             self.output_spec()
@@ -128,7 +128,8 @@ class StatelessModel:
             self._input_spec,
         )
         return where_made(
-            self._model.variables, lambda: self._model(inputs, training=False)
+            self.keras_model.variables,
+            lambda: self.keras_model(inputs, training=False),
         )
 
     def check_not_adapted_in_graph(self) -> None:
@@ -137,7 +138,7 @@ class StatelessModel:
         Raises:
           ValueError: If one was; the message says what to do.
         """
-        for layer in self._model._flatten_layers():
+        for layer in self.keras_model._flatten_layers():
             # `Normalization` keeps what it is given; `mean` may be what it learned.
             is_adapted = getattr(layer, "input_mean", 0) is None
             if is_adapted and tf.is_symbolic_tensor(getattr(layer, "mean", None)):
@@ -180,8 +181,8 @@ class StatelessModel:
         ]
         with keras.StatelessScope(mapping, collect_losses=True) as scope:
             before = dict(scope.state_mapping)
-            predictions = self._model(inputs, training=training)
-            losses = self._model.losses
+            predictions = self.keras_model(inputs, training=training)
+            losses = self.keras_model.losses
         new = {
             key: value
             for key, value in scope.state_mapping.items()

@@ -166,6 +166,7 @@ def compose(
     )
     process = build_process(parts, num_clients)
     process.needs_full_participation = work.needs_full_participation
+    process.weight_places = spec.weight_places
     process.settings = {
         "client_work": settings_of(work),
         "server_step": settings_of(server_step),

@@ -13,6 +13,7 @@ from tff_drift import client_works, compat, summaries
 from tff_drift.algorithms.composition.aggregation import is_empty
 from tff_drift.algorithms.composition.columns import build_next_of_columns
 from tff_drift.algorithms.composition.server_state import Accessors
+from tff_drift.models import WeightPlaces
 
 # The name under which `next` returns the cohort's new client states.
 CLIENT_STATES = "client_states"
@@ -30,6 +31,8 @@ class ComposedLearningProcess(tff.learning.templates.LearningProcess):
       num_clients: N, the number of all clients that the method was built for; `None`
         for methods that do not ask for it.
       needs_full_participation: Whether all of them must take part in every round.
+      weight_places: Where the weights are in the Keras model of `model_fn`; `None` if
+        it is not known.
       settings: What the method was built with, in JSON values, as far as it holds
         numbers, flags and strings, by which a resumed run recognizes its method.
     """
@@ -57,6 +60,7 @@ class ComposedLearningProcess(tff.learning.templates.LearningProcess):
         self.message_up = message_up
         self.num_clients = num_clients
         self.needs_full_participation = False
+        self.weight_places: WeightPlaces | None = None
         self.settings: Mapping[str, Any] = {}
 
     def rebuilt(

@@ -154,7 +154,9 @@ def diagnose(
 
     model = spec.initial_weights()
     if initial_weights is not None:
-        model = initial_weights_of(initial_weights, spec.weights_type)
+        model = initial_weights_of(
+            initial_weights, spec.weights_type, spec.weight_places
+        )
     found = {0: gradients(model)}
     for number in range(rounds):
         cohort = sampling(number)

@@ -57,6 +57,7 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
       control_variate: The process's own, see `StatefulLearningProcess`.
       num_clients: Likewise.
       needs_full_participation: Likewise.
+      weight_places: Likewise.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
         self.control_variate = process.control_variate
         self.num_clients = process.num_clients
         self.needs_full_participation = process.needs_full_participation
+        self.weight_places = process.weight_places
         StoreInStep.__init__(self, client_states)
         tff.learning.templates.LearningProcess.__init__(
             self,

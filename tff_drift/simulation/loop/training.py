@@ -14,7 +14,7 @@ from tff_drift import checks, compat, signatures
 from tff_drift.algorithms import StatefulLearningProcess
 from tff_drift.client_states import ClientStates
 from tff_drift.execution.round_runner import current_runner
-from tff_drift.models import initial_weights_of, shared_values
+from tff_drift.models import initial_weights_for, shared_values
 from tff_drift.models.example_weights import CLIENT_WEIGHT
 from tff_drift.simulation.data import client_weights
 from tff_drift.simulation.data.client_datasets import ClientDatasets
@@ -110,10 +110,12 @@ def run_training(
       initial_state: The server state to begin with; by default the process's own
         initial state.
       initial_weights: What takes the place of the model in that state, such as
-        pre-trained weights: a Keras model whose weights are those of the process's
-        model, with the same layers trainable, the path of a saved one (`.keras`, `.h5`,
+        pre-trained weights: a Keras model of the form of the process's model,
+        whichever of its layers are frozen, the path of a saved one (`.keras`, `.h5`,
         or the folder of a SavedModel), a `tff.learning.models.ModelWeights`, or, of a
-        model without non-trainable weights, a list of arrays.
+        model without non-trainable weights, a list of arrays. Of a process that is not
+        of this library, and of a folder that Keras 3 exported, the same layers must be
+        trainable.
       callbacks: What takes part in the run, see `tff_drift.simulation.callbacks`:
         `PeriodicEvaluation` evaluates the model, `EarlyStopping` ends a run that
         improves no more, `TensorBoard` writes events, `SoftInterrupt` handles Ctrl-C. A
@@ -262,8 +264,7 @@ def _checked_weights(
             "initial_state and initial_weights are both given. Give the state alone, "
             "process.set_model_weights(initial_state, weights)."
         )
-    model_type = process.get_model_weights.type_signature.result
-    return shared_values.shared(initial_weights_of(weights, model_type))
+    return shared_values.shared(initial_weights_for(process, weights))
 
 
 def _choose_sampling(
