@@ -63,6 +63,19 @@ def test_a_step_of_a_client_is_a_step_of_keras(native_context, build, context):
     assert metrics["num_examples"] == 2
 
 
+def test_a_mask_of_other_values_than_those_of_the_loss_is_refused():
+    batch = (TOKENS, NEXT.astype(np.float32))
+
+    def model_fn():
+        numbers = tf.keras.Sequential([*embedded().layers[:-1], L.Dense(1)])
+        spec = against_keras.spec_of(batch)
+        loss = tf.keras.losses.MeanSquaredError()
+        return tff.learning.models.from_keras_model(numbers, loss, spec)
+
+    with pytest.raises(ValueError, match=r"with a mask.*y\[\.\.\., None\]"):
+        algorithms.build_fed_avg(model_fn, 0.1)
+
+
 @pytest.mark.no_smoke
 def test_padding_is_in_no_metric():
     """As in `fit`: 3 steps of 8 count, whose labels are 1, 2 and 2."""

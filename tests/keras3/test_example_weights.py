@@ -92,6 +92,37 @@ class OfCells(keras.losses.Loss):
         return keras.ops.square(y_pred - y_true)
 
 
+def one_number():
+    return keras.Sequential([keras.layers.Input([4]), keras.layers.Dense(1)])
+
+
+def number_of_tokens():
+    return keras.Sequential([*tokens().layers[:-1], keras.layers.Dense(1)])
+
+
+class OfSteps(keras.losses.Loss):
+    def call(self, y_true, y_pred):
+        return keras.ops.square(y_pred[..., 0] - y_true)
+
+
+def test_a_mask_of_other_values_than_those_of_the_loss_is_refused():
+    data = tf.data.Dataset.from_tensors((TOKENS, NEXT.astype(np.float32)))
+    keras_model = number_of_tokens()
+
+    def model_fn(loss):
+        return lambda: models.from_keras3(keras_model, loss, data.element_spec)
+
+    with pytest.raises(ValueError, match=r"with a mask.*y\[\.\.\., None\]"):
+        algorithms.build_fed_avg(model_fn(keras.losses.MeanSquaredError()), 0.1)
+    shown = TOKENS != 0
+    errors = np.square(keras_model.predict(TOKENS, verbose=0)[..., 0] - NEXT)
+    rounds = keras3_models.Rounds(
+        algorithms.build_fed_avg(model_fn(OfSteps()), 0.1), [data], 1
+    )
+    loss = rounds.metrics[0]["loss"]
+    np.testing.assert_allclose(loss, errors[shown].mean(), rtol=1e-5)
+
+
 ONE_HOT = np.eye(3, dtype=np.float32)[Y]
 
 
@@ -112,6 +143,12 @@ ONE_HOT = np.eye(3, dtype=np.float32)[Y]
             "the shape .* a weight for each value",
         ),
         (dense, OfCells, (X, ONE_HOT, WEIGHTS), "one weight for each example"),
+        (
+            one_number,
+            OfCells,
+            (X, Y.astype(np.float32), WEIGHTS),
+            r"the shape .*: give labels of the outputs' shape, y\[..., None\]",
+        ),
     ],
 )
 def test_weights_of_other_values_are_refused_before_training(

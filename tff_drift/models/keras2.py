@@ -20,10 +20,17 @@ from tff_drift.models import (
 )
 from tff_drift.models.constraints import check_unconstrained
 from tff_drift.models.metric_states import check_different_names
-from tff_drift.models.outputs import by_output, named_outputs, weights_by_output
+from tff_drift.models.outputs import (
+    by_output,
+    check_masked_labels,
+    named_outputs,
+    weights_by_output,
+)
 
 # The module of TFF's models around Keras 2 models.
 _OF_TFF = tff.learning.models.from_keras_model.__module__
+# That of the losses of Keras.
+_OF_LOSSES = tf.keras.losses.MeanSquaredError.__module__
 # What TFF has each model count.
 _COUNTERS = (
     tff.learning.metrics.NumExamplesCounter,
@@ -384,11 +391,16 @@ def _num_rows(leaf: Any) -> Any:
 def _loss_of(loss: Any, labels: Any, predictions: Any, weights: Any) -> Any:
     """Returns a loss of Keras, which finds the mask of the predictions itself."""
     if weights is None:
-        return loss(
-            y_true=keras2_labels.as_column(labels, predictions), y_pred=predictions
+        labels = keras2_labels.as_column(labels, predictions)
+    else:
+        labels = keras2_labels.like(labels, predictions)
+        weights = keras2_labels.weights_like(weights, predictions)
+    if type(loss).__module__ == _OF_LOSSES:  # Those of one's own may take any mask.
+        check_masked_labels(
+            "loss",
+            labels,
+            predictions,
+            lambda: loss.call(labels, predictions).shape,
         )
-    return loss(
-        y_true=keras2_labels.like(labels, predictions),
-        y_pred=predictions,
-        sample_weight=keras2_labels.weights_like(weights, predictions),
-    )
+    arguments = example_weights.as_argument(weights)
+    return loss(y_true=labels, y_pred=predictions, **arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -180,6 +181,45 @@ def weights_by_output(weights: Any, outputs: Outputs) -> dict[str, Any]:
     return dict.fromkeys(outputs, weights)
 
 
+def check_masked_labels(
+    name: str,
+    labels: Any,
+    predictions: Any,
+    shape_of_values: Callable[[], tf.TensorShape],
+) -> None:
+    """Raises if Keras would apply the mask of the predictions to other values.
+
+    Of outputs `[n, t, 1]` and labels `[n, t]` its losses take the mean over the steps,
+    and the mask is one of steps.
+
+    Args:
+      name: The argument that holds the loss.
+      labels: The labels of a batch.
+      predictions: The output of the model that they are for.
+      shape_of_values: Returns the shape of what the loss reduces.
+
+    Raises:
+      ValueError: If the labels lack the last dimension, and there is a mask of other
+        values than the loss reduces.
+    """
+    mask = getattr(predictions, "_keras_mask", None)
+    if mask is None or not _lack_a_dimension(labels, predictions):
+        return
+    if shape_of_values().rank != mask.shape.rank:
+        raise ValueError(
+            f"{name} has labels of shape {labels.shape} and outputs of shape "
+            f"{predictions.shape} with a mask, as of Embedding(mask_zero=True), which "
+            "Keras cannot apply. Give labels of the outputs' shape, y[..., None]."
+        )
+
+
+def _lack_a_dimension(labels: Any, predictions: Any) -> bool:
+    shapes = labels.shape, predictions.shape
+    if any(shape.rank is None for shape in shapes):
+        return False
+    return len(shapes[0]) + 1 == len(shapes[1]) and shapes[1][-1] == 1
+
+
 def _as_keras_loss(loss: Any) -> Any:
     is_loss = isinstance(loss, import_keras3().losses.Loss)
     return loss if is_loss else function_loss(loss)
@@ -198,14 +238,18 @@ def _scalar(
       weights: The weights of its examples, or `None`.
 
     Raises:
-      ValueError: If a loss of Keras has no reduction, or weights are not of its values.
+      ValueError: If a loss of Keras has no reduction, or weights or a mask are not of
+        its values.
     """
     base = import_keras3().losses.Loss
     is_of_keras = isinstance(loss, base)
-    # A call of one's own may do with weights what it likes.
-    if weights is not None and type(loss).__call__ is base.__call__:
-        shape = _shape_of_values(loss, labels, predictions)
-        _check_weights(tf.convert_to_tensor(weights).shape, shape)
+    # A call of one's own may do with weights and masks what it likes.
+    if type(loss).__call__ is base.__call__:
+        shape = functools.partial(_shape_of_values, loss, labels, predictions)
+        check_masked_labels(name, labels, predictions, shape)
+        if weights is not None:
+            lack_one = _lack_a_dimension(labels, predictions)
+            _check_weights(tf.convert_to_tensor(weights).shape, shape(), lack_one)
     value = tf.convert_to_tensor(loss(labels, predictions, **as_argument(weights)))
     if is_of_keras and value.shape.rank:
         raise ValueError(
@@ -225,7 +269,9 @@ def _shape_of_values(loss: Any, labels: Any, predictions: Any) -> tf.TensorShape
     return tf.convert_to_tensor(loss.call(labels, predictions)).shape
 
 
-def _check_weights(weights: tf.TensorShape, values: tf.TensorShape) -> None:
+def _check_weights(
+    weights: tf.TensorShape, values: tf.TensorShape, labels_lack_one: bool
+) -> None:
     """Raises if Keras would multiply weights with values that are not theirs."""
     if weights.rank is None or values.rank is None or weights.rank == values.rank:
         return
@@ -233,7 +279,10 @@ def _check_weights(weights: tf.TensorShape, values: tf.TensorShape) -> None:
     # Keras takes a last dimension of 1 away, and one weight is for all.
     if not less.rank or (less.rank + 1 == more.rank and more[-1] == 1):
         return
-    if (weights.rank, values.rank) == (1, 2):
+    if labels_lack_one:
+        found = f"the shape {weights} and the loss has values of shape {values}"
+        remedy = "give labels of the outputs' shape, y[..., None]"
+    elif (weights.rank, values.rank) == (1, 2):
         found = "one weight for each example and the loss one value for each step"
         remedy = "give weights of shape [examples, steps]"
     else:
