@@ -125,6 +125,21 @@ def frozen():
     return keras_model
 
 
+class OfOneLayer(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.only = keras.layers.Dense(small.NUM_CLASSES)
+
+    def call(self, inputs):
+        return self.only(inputs)
+
+
+def marked_built():
+    keras_model = OfOneLayer()
+    keras_model.built = True
+    return keras_model
+
+
 MSE = "mean_squared_error"
 
 
@@ -143,6 +158,7 @@ MSE = "mean_squared_error"
         ),
         (lambda: {"keras_model": 3}, TypeError, "keras_model must be.*found 3"),
         (lambda: {"keras_model": frozen()}, ValueError, "no trainable weights"),
+        (lambda: {"keras_model": marked_built()}, ValueError, "leave that to Keras"),
         (
             lambda: {"loss": tf.keras.losses.MeanSquaredError()},
             TypeError,
@@ -461,3 +477,17 @@ except ValueError as error:
         "keras computes with 'jax', and TFF with TensorFlow. Set the environment "
         "variable KERAS_BACKEND=tensorflow before keras is imported.\n"
     )
+
+
+def test_what_keras_says_at_length_is_told_briefly():
+    kernel = np.zeros((30, 30))
+
+    def model_fn():
+        keras_model = keras.Sequential(
+            [keras.Input([30]), keras.layers.Dense(30, weights=[kernel])]
+        )
+        return models.from_keras3(keras_model, keras3_models.loss(), small.INPUT_SPEC)
+
+    with pytest.raises(ValueError, match=r"ValueError: Unrecognized key.*") as caught:
+        algorithms.build_fed_avg(model_fn, 0.1)
+    assert len(str(caught.value)) < 1200

@@ -42,11 +42,11 @@ def naming_misfit(input_spec: Any) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError, tf.errors.OpError) as error:
-        if not _is_of_keras(error):
+        if not is_of_keras(error):
             raise
         raise checks.ShortError(
             f"input_spec is {checks.shown(input_spec)}, and the model, its loss or a "
-            f"metric cannot take such batches: {_what_is_said(error)}. Build them for "
+            f"metric cannot take such batches: {what_is_said(error)}. Build them for "
             "these batches, or give examples of the form that they take."
         ) from error
 
@@ -123,8 +123,12 @@ def _parts_of_strings(input_spec: Any) -> list[str]:
     ]
 
 
-def _is_of_keras(error: Exception) -> bool:
-    """Whether Keras or TensorFlow says it: lines of the library or a user's stay."""
+def is_of_keras(error: Exception) -> bool:
+    """Returns whether Keras or TensorFlow says it: lines of a user's stay.
+
+    Args:
+      error: What a model raised.
+    """
     text = str(error)
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
@@ -133,7 +137,12 @@ def _is_of_keras(error: Exception) -> bool:
     return "\n" in text or module.partition(".")[0] in _FROM_OUTSIDE
 
 
-def _what_is_said(error: Exception) -> str:
+def what_is_said(error: Exception) -> str:
+    """Returns on one line what Keras or TensorFlow says, shortened.
+
+    Args:
+      error: What a model raised.
+    """
     text = _FOR_TERMINALS.sub("", getattr(error, "message", None) or str(error))
     text = _ARGUMENTS.sub("", _CALLING.sub("", text.strip()))
     return checks.shortened(text).rstrip(".")

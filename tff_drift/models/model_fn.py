@@ -10,6 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks
+from tff_drift.models.first_trace import is_of_keras, what_is_said
 from tff_drift.models.keras2 import as_in_fit, check_batches
 from tff_drift.models.keras2_arguments import check_built, keras3_refused
 from tff_drift.models.keras3 import check_training
@@ -82,6 +83,9 @@ def build_variable_model(
         found = next(_keras3_arguments(error.__traceback__), None)
         if found is None:
             explain_if_outside(model_fn, error)
+            if len(str(error)) > checks.LONGEST_MESSAGE and is_of_keras(error):
+                said = f"model_fn fails, {type(error).__name__}: {what_is_said(error)}"
+                raise checks.ShortError(said) from error
             raise
         function, value = found
         name = f"tff.learning.models.{function}"

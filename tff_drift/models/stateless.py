@@ -113,6 +113,12 @@ class StatelessModel:
         if not model.built:
             self.output_spec()
         self.trainable, self.non_trainable, self._seeds = split_variables(model)
+        if not model.weights:
+            raise ValueError(
+                f"keras_model {checks.shown(model.name)} has no weights. If it is a "
+                "class of your own that sets built, leave that to Keras; otherwise "
+                "give it a layer to train."
+            )
         if not self.trainable:
             raise ValueError(
                 f"keras_model {checks.shown(model.name)} has no trainable weights. Set "
