@@ -52,8 +52,8 @@ def find_classes(labels: Sequence[LabelsAt], num_classes: int | None) -> Sequenc
       num_classes: The number of classes; `None` takes as many as the labels need.
 
     Returns:
-      A range 0, 1, ... if all labels are integers, otherwise the values in sorted
-      order.
+      A range 0, 1, ... if all labels are integers, which tables and files may write as
+      floats, otherwise the values in sorted order.
 
     Raises:
       DataError: If an integer is too large to count classes, labels are of different
@@ -66,6 +66,8 @@ def find_classes(labels: Sequence[LabelsAt], num_classes: int | None) -> Sequenc
         return range(num_classes or _count(values))
     check_one_kind(labels)
     _check_whole(labels)
+    if all(_is_number(value) for _, found in values for value in found):
+        return range(num_classes or _count(values))
     _check_spaces(labels)
     try:
         classes = sorted(set().union(*(found for _, found in values)))
@@ -112,8 +114,13 @@ def distinct(labels: np.ndarray, where: str) -> np.ndarray:
     return array
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Number) and not isinstance(value, bool)
+
+
 def _count(values: Sequence[tuple[str, set[int]]]) -> int:
-    largest, where = max((max(found, default=0), where) for where, found in values)
+    most, where = max((max(found, default=0), where) for where, found in values)
+    largest = int(most)
     if largest >= MAX_CLASSES:
         raise example_checks.DataError(
             f"{where}: found the label {largest}, but integers number classes from 0, "
@@ -236,9 +243,19 @@ def number_labels(labels: np.ndarray, classes: Sequence[Any], where: str) -> np.
 
 def _numbers(labels: np.ndarray, classes: Sequence[Any]) -> np.ndarray:
     """Returns the numbers of labels' classes, -1 for none."""
-    if isinstance(classes, range) and labels.dtype.kind in "iu":
+    if isinstance(classes, range):
+        labels = _as_integers(labels)
         known = (labels >= 0) & (labels < len(classes))
         # Not where they are unsigned: they have no -1.
         return np.where(known, np.where(known, labels, 0).astype(np.int64), -1)
     numbers = {value: number for number, value in enumerate(classes)}
     return np.array([numbers.get(value, -1) for value in labels.tolist()])
+
+
+def _as_integers(labels: np.ndarray) -> np.ndarray:
+    """Returns labels that are whole numbers as integers, and others as -1."""
+    if labels.dtype.kind in "iu":
+        return labels
+    return np.array(
+        [-1 if has_fraction(label) else int(label) for label in labels.tolist()]
+    )

@@ -160,7 +160,7 @@ def test_a_model_of_keras_3_is_weighted_too():
         (
             {2: 1.0, "2.0": 3.0},
             {"target": "class"},
-            "the class 2.0 twice, 2 and '2.0'",
+            "the class 2 twice, 2 and '2.0'",
         ),
         ({"ill": -1.0}, {}, r"class_weight\['ill'\] must be .* -1.0"),
         ({"ill": np.nan}, {}, r"class_weight\['ill'\] must be .* nan"),

@@ -373,7 +373,9 @@ def test_numbers_to_predict_may_be_written_in_any_way(tmp_path, data):
 def test_numbers_that_python_writes_are_one_label(tmp_path):
     _write(tmp_path, ann="x,code\n1,1\n2,2\n", bob="x,code\n1,1.0\n2,2.0\n")
     task = tasks.from_folder(tmp_path, label="code")
-    assert task.options["classes"] == (1, 2)
+    assert task.options["classes"] == (0, 1, 2)
+    for name in ("ann", "bob"):
+        assert set(task.train.examples(name)[1]) <= {1, 2}
 
 
 def test_a_compressed_table_is_a_clients_too(tmp_path):

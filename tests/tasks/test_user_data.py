@@ -1,9 +1,12 @@
+import decimal
+
 import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
 
 import tasks
+from tasks.own import class_numbers
 from tff_drift import algorithms, simulation
 
 _SIZES = {"ann": 12, "bob": 5, "eve": 1}
@@ -112,8 +115,24 @@ def test_numbers_that_count_nothing_are_no_classes(load, bad):
 
 def test_whole_numbers_are_classes_as_floats_too(load):
     frame = _frame()
-    frame["ill"] = np.arange(len(frame)) % 3.0
-    assert load(frame).options["classes"] == (0.0, 1.0, 2.0)
+    frame["ill"] = 1 + np.arange(len(frame)) % 3.0
+    task = load(frame)
+    assert task.options["classes"] == (0, 1, 2, 3)
+    assert set(task.train.examples("ann")[1]) == {1, 2, 3}
+
+
+@pytest.mark.parametrize("last", [3.0, decimal.Decimal(3), np.float32(3)])
+def test_one_clients_floats_do_not_number_the_classes_of_others_anew(last):
+    labels = {"a": np.array([1, 3]), "b": np.array([1, last], object)}
+    classes = class_numbers.find_classes(list(labels.items()), None)
+    assert list(classes) == [0, 1, 2, 3]
+    for name, each in labels.items():
+        found = class_numbers.number_labels(each, classes, name)
+        assert found.tolist() == [1, 3]
+    for unknown in (1.5, 4.0, -1.0, np.inf, "1"):
+        label = np.array([unknown], object)
+        with pytest.raises(tasks.DataError, match="the 4 classes are 0 to 3"):
+            class_numbers.number_labels(label, classes, "c")
 
 
 @pytest.mark.parametrize("dtype", [np.uint64, np.int64, "UInt64", "int64[pyarrow]"])
