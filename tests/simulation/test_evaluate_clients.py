@@ -98,6 +98,39 @@ def test_before_and_after_are_those_of_numpy():
         assert after[0] != pytest.approx(before[0], 0.01)
 
 
+def test_a_client_keeps_the_moving_averages_of_its_training():
+    """As Keras evaluates what it has fitted."""
+
+    def build():
+        layers = tf.keras.layers
+        dense = layers.Dense(1, use_bias=False, kernel_initializer="ones")
+        return tf.keras.Sequential(
+            [layers.Input((2,)), layers.BatchNormalization(momentum=0.5), dense]
+        )
+
+    def model_fn():
+        loss = tf.keras.losses.MeanSquaredError()
+        return tff.learning.models.from_keras_model(
+            build(), loss, datasets(TEST).element_spec
+        )
+
+    table = simulation.evaluate_clients(
+        model_fn,
+        tff.learning.models.ModelWeights.from_model(build()),
+        datasets(TEST),
+        train=datasets(TRAIN, epochs=EPOCHS),
+        client_optimizer_fn=RATE,
+    )
+    for name, found in table["loss_after"].items():
+        fitted = build()
+        fitted.compile(tf.keras.optimizers.SGD(RATE), "mse")
+        fitted.fit(
+            *TRAIN[name], batch_size=BATCH, epochs=EPOCHS, shuffle=False, verbose=0
+        )
+        expected = fitted.evaluate(*TEST[name], verbose=0)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 def test_many_examples_do_not_overflow_half_precision():
     """A change of 8 times 16,384 examples is more than float16's largest number."""
 

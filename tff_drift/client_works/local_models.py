@@ -62,6 +62,10 @@ class LocalModel(abc.ABC):
         """Returns the current trainable weights."""
 
     @abc.abstractmethod
+    def non_trainable(self, weights: tff.learning.models.ModelWeights) -> Tensors:
+        """Returns the other weights, after training that began at `weights`."""
+
+    @abc.abstractmethod
     def replace_trainable(self, model_state: Any, trainable: Tensors) -> Any:
         """Returns the model state with other trainable weights."""
 
@@ -162,6 +166,12 @@ class _VariableLocalModel(LocalModel):
             for variable in tf.nest.flatten(self._weights.trainable)
         )
 
+    def non_trainable(self, weights: tff.learning.models.ModelWeights) -> Tensors:
+        return tuple(
+            variable.read_value()
+            for variable in tf.nest.flatten(self._weights.non_trainable)
+        )
+
     def replace_trainable(self, model_state: Any, trainable: Tensors) -> Any:
         variables = tf.nest.flatten(self._weights.trainable)
         for variable, value in zip(variables, trainable, strict=True):
@@ -230,6 +240,9 @@ class _FunctionalLocalModel(LocalModel):
 
     def trainable(self, model_state: Any) -> Tensors:
         return model_state[0]
+
+    def non_trainable(self, weights: tff.learning.models.ModelWeights) -> Tensors:
+        return _flat(weights.non_trainable)  # Which no call sets.
 
     def replace_trainable(self, model_state: Any, trainable: Tensors) -> Any:
         return (trainable, *model_state[1:])

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import tensorflow_federated as tff
 from absl import logging
 
-from tff_drift import algorithms, checks, signatures
+from tff_drift import checks, signatures
 from tff_drift.models import ModelFn
-from tff_drift.simulation.cohorts import Cohort, run_round
 from tff_drift.simulation.data import label_errors
 from tff_drift.simulation.data.client_datasets import ClientDatasets
+from tff_drift.simulation.evaluation.local_training import LocalTraining
 from tff_drift.simulation.evaluation.model_evaluator import ModelEvaluator
 from tff_drift.simulation.evaluation.sessions import in_parallel
 
@@ -46,7 +45,8 @@ def evaluate_clients(
     """Evaluates a model on each client, before and after local training there.
 
     This is personalization by fine-tuning: each client trains the same global model on
-    its own examples, as in one round of FedAvg, and keeps what comes out. Wang et al.
+    its own examples, as in one round of FedAvg, and keeps what comes out, the moving
+    averages of BatchNormalization among it. Wang et al.
     (2019), Federated Evaluation of On-device Personalization,
     https://arxiv.org/abs/1910.10252, measure what each client gains by it.
 
@@ -99,9 +99,7 @@ def evaluate_clients(
     for client_id, measured in zip(test.client_ids, before, strict=True):
         rows[client_id] = {"examples": test.num_examples(client_id), **measured}
     if train is not None:
-        personalize = _build_training(
-            model_fn, model_weights, train, client_optimizer_fn
-        )
+        personalize = LocalTraining(model_fn, model_weights, train, client_optimizer_fn)
         diverged: list[str] = []
         for client_id, row in rows.items():
             row["trained_examples"] = train.num_examples(client_id)
@@ -151,42 +149,6 @@ def _check_training(
             f"{checks.shown(missing[0])}. Give examples of the same clients in both: "
             "test.subset(train.client_ids)."
         )
-
-
-def _build_training(
-    model_fn: ModelFn, model_weights: Any, train: ClientDatasets, optimizer: Any
-) -> Any:
-    """Returns a function of a client: the model trained there, and if it is finite."""
-    # A round of FedAvg with one client, whose model the server takes over. Its number
-    # of examples would only round: in half precision, to infinity.
-    process = algorithms.build_fed_avg(
-        model_fn, optimizer, client_weighting=tff.learning.ClientWeighting.UNIFORM
-    )
-    initial = process.initialize()
-    own = process.get_model_weights(initial)
-    model = tff.learning.models.ModelWeights(
-        _cast(model_weights.trainable, own.trainable),
-        _cast(model_weights.non_trainable, own.non_trainable),
-    )
-    initial = process.set_model_weights(initial, model)
-    parameter = process.next.type_signature.parameter[1].member
-    clients = train.fitting("train", parameter.element)
-
-    def personalize(client_id: str) -> tuple[Any, bool]:
-        cohort = Cohort(0, [client_id], clients)
-        with label_errors.naming_bad_labels(clients, [client_id]):
-            state, metrics = run_round(process, initial, cohort)
-        is_finite = metrics["client_work"]["rejected_clients"] == 0
-        return process.get_model_weights(state), is_finite
-
-    return personalize
-
-
-def _cast(weights: Any, like: Any) -> list[np.ndarray]:
-    """Returns weights in the dtypes of others, as they are evaluated."""
-    return [
-        np.asarray(value, own.dtype) for value, own in zip(weights, like, strict=True)
-    ]
 
 
 def _warn_of_diverged(client_ids: Sequence[str]) -> None:
