@@ -7,7 +7,6 @@ vector costs TFF's native execution far less than a tensor for each layer.
 
 from __future__ import annotations
 
-import concurrent.futures
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +25,8 @@ def eagerly(function: Callable[[], Any]) -> Any:
     """Calls a function where TensorFlow is eager, and returns its result.
 
     `tf.init_scope` leaves the graphs of functions, but not a `tf.Graph` such as TFF's
-    computations are traced in: a thread of its own is out of that.
+    computations are traced in. Another thread would be out of that, but also out of
+    what Keras has for each: its dtype policy and scopes of custom objects.
 
     Args:
       function: What to call.
@@ -34,8 +34,9 @@ def eagerly(function: Callable[[], Any]) -> Any:
     with tf.init_scope():
         if tf.executing_eagerly():
             return function()
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        return thread.submit(function).result()
+    # Who asks to see what variables the present graph gets is not to see others.
+    with tf.Graph().as_default(), tf.__internal__.eager_context.eager_mode():
+        return function()
 
 
 def global_norm(value: Any) -> tf.Tensor:
