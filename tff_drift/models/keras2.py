@@ -66,7 +66,8 @@ def from_keras2(
     clients count in the mean, is the number of examples too.
 
     Args:
-      keras_model: A functional or sequential `tf.keras.Model`, not compiled.
+      keras_model: A functional or sequential `tf.keras.Model`. Whether and how it was
+        compiled does not matter.
       loss: A `tf.keras.losses.Loss`, of several outputs that of each, or a list in
         their order or a mapping from their names. Outputs that are a mapping have no
         order.
@@ -108,13 +109,14 @@ def from_keras2(
         loss_weights = [float(each) for each in loss_weights]
     weighted = list(weighted_metrics or ())
     given = [*(metrics or ()), *weighted]
-    wrapped = tff.learning.models.from_keras_model(
-        keras_model,
-        loss,
-        (batch.inputs, batch.labels),
-        loss_weights=loss_weights,
-        metrics=given or None,
-    )
+    with keras2_arguments.taken_as_not_compiled(keras_model):
+        wrapped = tff.learning.models.from_keras_model(
+            keras_model,
+            loss,
+            (batch.inputs, batch.labels),
+            loss_weights=loss_weights,
+            metrics=given or None,
+        )
     model = _Keras2Model(
         wrapped,
         input_spec,

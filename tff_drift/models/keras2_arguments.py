@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -30,6 +31,27 @@ def check_built(name: str, keras_model: Any) -> None:
             "tf.keras.Input([5]), ...]) or tf.keras.Model(inputs, outputs), or call "
             "its build([None, 5])."
         )
+
+
+@contextlib.contextmanager
+def taken_as_not_compiled(keras_model: Any) -> Iterator[None]:
+    """Has TFF take a model that is compiled, as `load_model` returns those saved so.
+
+    TFF refuses it for what it would leave out: its loss, metrics and optimizer. These
+    are given apart here.
+
+    Args:
+      keras_model: The model.
+
+    Yields:
+      Nothing; the model is given to TFF within.
+    """
+    is_compiled = keras_model._is_compiled
+    keras_model._is_compiled = False
+    try:
+        yield
+    finally:
+        keras_model._is_compiled = is_compiled
 
 
 def output_of(keras_model: Any) -> Any:

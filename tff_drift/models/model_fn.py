@@ -149,7 +149,15 @@ def _explain(error: Exception) -> None:
         is_of_tff = module.startswith("tensorflow_federated.")
         if not is_of_tff or function not in _OF_KERAS_2:
             continue
-        check_built("keras_model", values.get("keras_model"))
+        keras_model = values.get("keras_model")
+        check_built("keras_model", keras_model)
+        if getattr(keras_model, "_is_compiled", False):
+            raise ValueError(
+                f"model_fn gives tff.learning.models.{function} a model that is "
+                "compiled, as load_model returns it. Load it by load_model(path, "
+                "compile=False), or call tff_drift.models.from_keras2 with the same "
+                "arguments in its place."
+            ) from error
         if _has_weights(spec):
             raise ValueError(
                 f"model_fn gives tff.learning.models.{function} batches of three "
