@@ -411,6 +411,46 @@ def test_the_loss_of_functional_models_gets_the_weights():
     np.testing.assert_allclose(found["accuracy"], logs["accuracy"], rtol=1e-6)
 
 
+@pytest.mark.parametrize("given", [0.25, [0.25], {"dense": 0.25}])
+@pytest.mark.parametrize("form", [list, None])
+def test_one_loss_has_a_weight_too(form, given):
+    keras_model = tf.keras.Sequential([L.Dense(1, input_shape=[5], name="dense")])
+    batch = (X, X[:, :1])
+    keras_model.compile("sgd", "mse", loss_weights=[0.25])
+    expected = keras_model.evaluate(*batch, verbose=0)
+    mse = tf.keras.losses.MeanSquaredError()
+    model = models.from_keras2(
+        keras_model,
+        [mse] if form is list else mse,
+        against_keras.spec_of(batch),
+        loss_weights=given,
+    )
+    np.testing.assert_allclose(model.forward_pass(batch).loss, expected, rtol=1e-6)
+
+
+def test_weights_of_examples_beside_values_of_two_dimensions_are_refused():
+    """Where two of them have one size, they would be weights of others."""
+    pixels = tf.keras.Sequential(
+        [L.Dense(12, input_shape=[5]), L.Reshape([2, 2, 3])],
+    )
+    labels = np.zeros([len(X), 2, 2], np.int64)
+
+    def model_of(*weights):
+        batch = (X, labels, *weights)
+        spec = against_keras.spec_of(batch)
+        return models.from_keras2(pixels, crossentropy(), spec), batch
+
+    model, batch = model_of(np.ones(len(X), np.float32))
+    with pytest.raises(ValueError, match=r"sample_weight has the shape .* each value"):
+        model.forward_pass(batch)
+    model, batch = model_of()
+    expected = model.forward_pass(batch).loss
+    for weights in (np.ones([len(X), 2], np.float32), np.ones([len(X), 2, 2], "f")):
+        model, batch = model_of(weights)
+        found = model.forward_pass(batch).loss
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 def test_what_cannot_be_weighted_is_refused():
     spec = against_keras.spec_of((X, Y, WEIGHTS))
     with pytest.raises(ValueError, match=r"call tff_drift\.models\.from_keras2"):
@@ -453,8 +493,54 @@ def test_classes_beyond_the_outputs_have_no_weights(outputs, loss, last):
     models.from_keras2(dense(outputs), loss, spec, class_weight={0: 1, last: 5})
     with pytest.raises(ValueError, match=f"class {last + 1}, .* from 0 to {last}"):
         models.from_keras2(dense(outputs), loss, spec, class_weight={last + 1: 5})
+    with pytest.raises(ValueError, match=f"class {last + 1}, "):
+        models.from_keras2(dense(outputs), [loss], spec, class_weight={last + 1: 5})
     squares = tf.keras.losses.MeanSquaredError()
     models.from_keras2(dense(1), squares, spec, class_weight={7: 5})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"metrics": ["mae"]}, r"metrics\[0\] must be .* found 'mae'"),
+        ({"metrics": {"a": []}}, "metrics must be a list of .* found {'a'"),
+        ({"weighted_metrics": [None]}, r"weighted_metrics\[0\] must be .* found None"),
+        ({"input_spec": (X, Y)}, "each of input_spec must be a tf.TensorSpec, found"),
+    ],
+)
+def test_arguments_of_another_kind_are_named(changes, message):
+    arguments = {"input_spec": against_keras.spec_of((X, Y)), **changes}
+    with pytest.raises(TypeError, match=message):
+        models.from_keras2(dense(), crossentropy(), **arguments)
+
+
+def test_a_compiled_model_is_taken_and_stays_compiled():
+    keras_model = dense()
+    keras_model.compile("sgd", "mse")
+    spec = against_keras.spec_of((X, Y))
+    models.from_keras2(keras_model, crossentropy(), spec)
+    assert keras_model.evaluate(X, keras_model(X), verbose=0) == 0
+
+    def model_fn():
+        built = dense()
+        built.compile("sgd", "mse")
+        return tff.learning.models.from_keras_model(built, crossentropy(), spec)
+
+    with pytest.raises(ValueError, match=r"compiled.*compile=False.*from_keras2"):
+        algorithms.build_fed_avg(model_fn, 0.1)
+
+
+def test_a_metric_from_outside_is_refused_by_name():
+    metric = tf.keras.metrics.SparseCategoricalAccuracy()
+    spec = against_keras.spec_of((X, Y))
+    for argument in ("metrics", "weighted_metrics"):
+        with pytest.raises(ValueError, match=r"a metric .* outside .* in model_fn"):
+            algorithms.build_fed_avg(
+                lambda each=argument: models.from_keras2(
+                    dense(), crossentropy(), spec, **{each: [metric]}
+                ),
+                0.1,
+            )
 
 
 @pytest.mark.parametrize("labels", [[-1.0, 1.0, 0.0, 9.0], [-1, 1, 0, 9]])

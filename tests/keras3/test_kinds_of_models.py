@@ -84,6 +84,62 @@ def test_a_subclass_is_built_for_its_input():
     same_training(inside, reference())
 
 
+def build_alone():
+    keras_model = Subclass()
+    keras_model.build((None, small.NUM_FEATURES))  # Which builds none of its layers.
+    return keras_model
+
+
+def marked_built():
+    keras_model = Subclass()
+    keras_model.built = True
+    return keras_model
+
+
+@pytest.mark.parametrize("make", [build_alone, marked_built])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_layers_of_a_subclass_that_are_not_built_are_built_for_its_input(make):
+    model_fn = keras3_models.model_fn(make())
+    same_training(train(model_fn, small.datasets(CLIENTS)), reference())
+    process = algorithms.build_fed_avg(model_fn, 0.1)
+    with pytest.raises(ValueError, match=r"layers .*custom.*not built.* on a batch"):
+        models.initial_weights_for(process, make())
+
+
+def test_a_layers_loss_that_is_no_scalar_counts_by_its_sum():
+    """As in `fit`."""
+
+    class Adds(keras.layers.Layer):
+        def call(self, inputs):
+            self.add_loss(keras.ops.square(inputs))
+            return inputs
+
+    client = CLIENTS[0]
+    keras_model = keras3_models.softmax_regression()
+    keras_model = keras.Sequential([*keras_model.layers, Adds()])
+    model_fn = keras3_models.model_fn(keras_model)
+    trained = train(model_fn, small.datasets([client], 9), rounds=1)
+    keras_model.compile(keras.optimizers.SGD(0.1), keras3_models.loss())
+    keras_model.fit(*client, batch_size=9, verbose=0)
+    for found, wanted in zip(trained.weights, keras_model.get_weights(), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_one_output_may_have_a_list_of_one_loss():
+    keras_model = keras3_models.softmax_regression()
+    client = CLIENTS[0]
+    spec = small.INPUT_SPEC
+
+    def loss_of(loss, **options):
+        model = models.from_keras3(keras_model, loss, spec, **options)
+        return model.forward_pass(client, training=False).loss
+
+    alone = loss_of(keras3_models.loss())
+    np.testing.assert_allclose(loss_of([keras3_models.loss()]), alone)
+    halved = loss_of([keras3_models.loss()], loss_weights=[0.5])
+    np.testing.assert_allclose(halved, 0.5 * alone)
+
+
 def test_custom_layers_are_told_whether_they_train():
     keras_model = Subclass(rate=1.0)
     client = CLIENTS[0]

@@ -15,7 +15,7 @@ import tensorflow_federated as tff
 
 from tff_drift import checks, compat
 from tff_drift.models import shared_values
-from tff_drift.models.stateless import split_variables
+from tff_drift.models.stateless import split_variables, unbuilt_layers
 from tff_drift.models.weight_places import WeightPlaces, ordered_weights
 from tff_drift.tensors import eagerly
 
@@ -97,7 +97,7 @@ def _parts(
     if isinstance(given, (str, os.PathLike)):
         given = _load(pathlib.Path(given))
     if _is_keras_model(given):
-        _check_built(given)
+        _check_built(given, places)
         trainable, others = _parts_of_keras(given, places)
         of_keras3 = checks.is_of_keras3(given)
         shared_values.remember(each.value if of_keras3 else each for each in others)
@@ -135,11 +135,19 @@ def _parts_of_keras(
     return list(model.trainable_variables), list(model.non_trainable_variables)
 
 
-def _check_built(model: Any) -> None:
+def _check_built(model: Any, places: WeightPlaces | None) -> None:
+    given = f"initial_weights is the Keras model {checks.shown(model.name)}"
     if not model.built:
         raise ValueError(
-            f"initial_weights is the Keras model {checks.shown(model.name)}, which is "
-            "not built and has no weights yet. Call it once on a batch."
+            f"{given}, which is not built and has no weights yet. Call it once on a "
+            "batch."
+        )
+    if places is None or places.are_all(ordered_weights(model)):
+        return
+    if checks.is_of_keras3(model) and (unbuilt := unbuilt_layers(model)):
+        raise ValueError(
+            f"{given}, whose layers {checks.listed(unbuilt)} are not built and have no "
+            "weights yet. Call it once on a batch."
         )
 
 

@@ -20,17 +20,10 @@ from tff_drift.models import (
 )
 from tff_drift.models.constraints import check_unconstrained
 from tff_drift.models.metric_states import check_different_names
-from tff_drift.models.outputs import (
-    by_output,
-    check_masked_labels,
-    named_outputs,
-    weights_by_output,
-)
+from tff_drift.models.outputs import by_output, named_outputs, weights_by_output
 
 # The module of TFF's models around Keras 2 models.
 _OF_TFF = tff.learning.models.from_keras_model.__module__
-# That of the losses of Keras.
-_OF_LOSSES = tf.keras.losses.MeanSquaredError.__module__
 # What TFF has each model count.
 _COUNTERS = (
     tff.learning.metrics.NumExamplesCounter,
@@ -96,6 +89,9 @@ def from_keras2(
             raise keras2_arguments.keras3_refused("tff_drift.models.from_keras2", each)
     keras2_arguments.check_built("keras_model", keras_model)
     keras2_arguments.check_loss(loss)
+    keras2_arguments.check_metrics("metrics", metrics)
+    keras2_arguments.check_metrics("weighted_metrics", weighted_metrics)
+    keras2_arguments.check_input_spec(input_spec)
     batch = example_weights.split(input_spec)
     example_weights.check_class_weight(class_weight, batch.labels)
     outputs = keras2_arguments.outputs_by_name(keras_model)
@@ -103,6 +99,8 @@ def from_keras2(
         loss = dict.fromkeys(outputs, loss)
     if isinstance(loss, Mapping) or (outputs and isinstance(loss, list)):
         loss = list(by_output("loss", loss, outputs).values())
+    if loss_weights is not None and not isinstance(loss, list):
+        loss = [loss]
     if isinstance(loss_weights, Mapping) or (outputs and loss_weights is not None):
         loss_weights = by_output("loss_weights", loss_weights, outputs).values()
     if loss_weights is not None:
@@ -127,7 +125,9 @@ def from_keras2(
         output = keras2_arguments.output_of(keras_model)
         first_output, *_ = tf.nest.flatten(output)
         example_weights.check_one_label(batch.labels, first_output)
-        example_weights.check_classes(class_weight, first_output, loss)
+        example_weights.check_classes(
+            class_weight, first_output, tf.nest.flatten(loss)[0]
+        )
     return model
 
 
@@ -298,17 +298,17 @@ class _Keras2Model(tff.learning.models.VariableModel):
 
     def _loss(self, labels: Any, predictions: Any, weights: Any) -> tf.Tensor:
         """Returns the loss of a batch, without those that layers add."""
-        losses = self._model._loss_fns
+        losses, factors = self._model._loss_fns, self._model._loss_weights
         if len(losses) == 1:
-            return _loss_of(losses[0], labels, predictions, weights)
+            loss = keras2_labels.loss_of(losses[0], labels, predictions, weights)
+            return loss if factors == [1.0] else factors[0] * loss
         outputs = named_outputs(predictions, self._names)
         named = by_output("the labels of input_spec", labels, outputs)
         shared = weights_by_output(weights, outputs)
         values = [
-            factor * _loss_of(loss, named[name], outputs[name], shared[name])
-            for name, loss, factor in zip(
-                self._names, losses, self._model._loss_weights, strict=True
-            )
+            factor
+            * keras2_labels.loss_of(loss, named[name], outputs[name], shared[name])
+            for name, loss, factor in zip(self._names, losses, factors, strict=True)
         ]
         # The dtype in which all of them can be: outputs may be of several.
         dtype = np.result_type(*(each.dtype.as_numpy_dtype for each in values))
@@ -388,21 +388,3 @@ class _Keras2Model(tff.learning.models.VariableModel):
 
 def _num_rows(leaf: Any) -> Any:
     return leaf.nrows() if isinstance(leaf, tf.RaggedTensor) else tf.shape(leaf)[0]
-
-
-def _loss_of(loss: Any, labels: Any, predictions: Any, weights: Any) -> Any:
-    """Returns a loss of Keras, which finds the mask of the predictions itself."""
-    if weights is None:
-        labels = keras2_labels.as_column(labels, predictions)
-    else:
-        labels = keras2_labels.like(labels, predictions)
-        weights = keras2_labels.weights_like(weights, predictions)
-    if type(loss).__module__ == _OF_LOSSES:  # Those of one's own may take any mask.
-        check_masked_labels(
-            "loss",
-            labels,
-            predictions,
-            lambda: loss.call(labels, predictions).shape,
-        )
-    arguments = example_weights.as_argument(weights)
-    return loss(y_true=labels, y_pred=predictions, **arguments)

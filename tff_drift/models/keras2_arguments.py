@@ -104,6 +104,49 @@ def check_loss(loss: Any) -> None:
             )
 
 
+def check_metrics(name: str, metrics: Any) -> None:
+    """Raises unless metrics are a list of those of Keras 2.
+
+    Args:
+      name: The argument.
+      metrics: The metrics, or functions that make one; `None` for none.
+
+    Raises:
+      TypeError: If they are something else, such as names, or a mapping from outputs.
+    """
+    if not isinstance(metrics, (list, tuple, types.NoneType)):
+        raise TypeError(
+            f"{name} must be a list of tf.keras.metrics.Metrics, or of functions that "
+            f"make one, found {checks.shown(metrics)}. Each gets all outputs of a "
+            "model of several: metrics of single ones are for "
+            "tff_drift.models.from_keras3."
+        )
+    for place, each in enumerate(metrics or ()):
+        if not callable(each):
+            raise TypeError(
+                f"{name}[{place}] must be a tf.keras.metrics.Metric, or a function "
+                "that makes one, such as tf.keras.metrics.MeanAbsoluteError, found "
+                f"{checks.shown(each)}."
+            )
+
+
+def check_input_spec(input_spec: Any) -> None:
+    """Raises unless each part of a batch's specification is one.
+
+    Args:
+      input_spec: The structure.
+
+    Raises:
+      TypeError: If one is not, such as an array.
+    """
+    for each in tf.nest.flatten(input_spec):
+        if not isinstance(each, tf.TypeSpec):
+            raise TypeError(
+                "each of input_spec must be a tf.TensorSpec, found "
+                f"{checks.shown(each)}. Give train.element_spec."
+            )
+
+
 def check_losses_of_outputs(keras_model: Any, losses: Sequence[Any]) -> None:
     """Raises if one loss of Keras would take all outputs of a model for one.
 

@@ -1,10 +1,56 @@
-"""Labels and weights as Keras 2's `fit` gives them to losses and metrics."""
+"""Losses of Keras 2, and labels and weights as its `fit` gives them to these."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+
+from tff_drift.models.example_weights import as_argument
+from tff_drift.models.outputs import check_masked_labels
+
+# The module of Keras' own losses.
+_OF_KERAS = tf.keras.losses.MeanSquaredError.__module__
+
+
+def loss_of(loss: Any, labels: Any, predictions: Any, weights: Any) -> Any:
+    """Returns a loss of Keras, which finds the mask of the predictions itself.
+
+    Args:
+      loss: The loss.
+      labels: The labels of a batch.
+      predictions: The output of the model that they are for.
+      weights: The weights of the examples, or `None`.
+
+    Raises:
+      ValueError: If the mask or the weights are not of the values of the loss.
+    """
+    if weights is None:
+        labels = as_column(labels, predictions)
+    else:
+        labels = like(labels, predictions)
+        weights = weights_like(weights, predictions)
+    if type(loss).__module__ == _OF_KERAS:  # Those of one's own may take any.
+
+        def shape_of_values() -> tf.TensorShape:
+            return loss.call(labels, predictions).shape
+
+        check_masked_labels("loss", labels, predictions, shape_of_values)
+        _check_weights(weights, shape_of_values)
+    return loss(y_true=labels, y_pred=predictions, **as_argument(weights))
+
+
+def _check_weights(weights: Any, shape_of_values: Callable[[], tf.TensorShape]) -> None:
+    """Raises if weights lack more than the last dimension, which Keras gives them."""
+    if weights is None or not weights.shape.rank:
+        return
+    values = shape_of_values()
+    if values.rank is not None and values.rank > weights.shape.rank + 1:
+        raise ValueError(
+            f"sample_weight has the shape {weights.shape} and the loss has values of "
+            f"shape {values}: give a weight for each value."
+        )
 
 
 def like(labels: Any, predictions: Any) -> Any:

@@ -118,7 +118,8 @@ def from_keras3(
         output_spec = model.output_spec() if class_weight is not None else None
     if class_weight is not None:
         example_weights.check_one_label(batch.labels, output_spec)
-        example_weights.check_classes(class_weight, output_spec, loss)
+        (first_loss, *_) = tf.nest.flatten(loss)
+        example_weights.check_classes(class_weight, output_spec, first_loss)
     names = list(getattr(keras_model, "output_names", ()))
     return _Keras3Model(
         model,

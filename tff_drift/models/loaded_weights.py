@@ -17,6 +17,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks
+from tff_drift.models.explained import explain
 from tff_drift.tensors import eagerly
 
 _REMEDY = (
@@ -41,14 +42,21 @@ def loaded_weights(
       that begin with what their initializers give.
 
     Raises:
-      ValueError: If the model's variables are those of another model, made outside of
-        `model_fn`, or `model_fn` sets weights and cannot be called outside of graphs.
+      ValueError: If the model's variables are those of another model or of metrics,
+        made outside of `model_fn`, or `model_fn` sets weights and cannot be called
+        outside of graphs.
     """
     weights = _weights(model)
-    if any(isinstance(_handle(each), tf.__internal__.EagerTensor) for each in weights):
+    if any(map(_is_from_outside, weights)):
         raise ValueError(
             "model_fn uses a model that was made outside of it, and TFF builds models "
             f"in graphs of its own. {_REMEDY}"
+        )
+    if any(map(_is_from_outside, tf.nest.flatten(model.local_variables))):
+        raise ValueError(
+            "model_fn uses a metric that was made outside of it, and TFF builds models "
+            "in graphs of its own. Make the metrics in model_fn itself, or give "
+            "functions that make them, such as their classes."
         )
     positions = [place for place, each in enumerate(weights) if is_set_in_graph(each)]
     if not positions:
@@ -56,6 +64,7 @@ def loaded_weights(
     try:
         values = eagerly(lambda: [np.asarray(v) for v in _weights(model_fn())])
     except Exception as error:
+        explain(error)
         raise ValueError(
             "model_fn sets weights of its model, which are read by a call outside of "
             f"TFF's graphs, and there it fails ({checks.shown(str(error))}). Leave the "
@@ -99,6 +108,10 @@ def explain_if_outside(model_fn: Callable[[], Any], error: Exception) -> None:
         "variable or a tensor that was made outside of it, or reads the value of one. "
         + _REMEDY
     ) from error
+
+
+def _is_from_outside(variable: Any) -> bool:
+    return isinstance(_handle(variable), tf.__internal__.EagerTensor)
 
 
 def _handle(variable: Any) -> Any:

@@ -38,7 +38,7 @@ def by_output(name: str, values: Any, outputs: Outputs) -> dict[str, Any]:
     Args:
       name: The argument that holds the values, for the message.
       values: A mapping with the outputs' names as keys or, where they have an order, a
-        sequence in it.
+        sequence in it. Of one output its value will do.
       outputs: The model's outputs.
 
     Raises:
@@ -47,6 +47,8 @@ def by_output(name: str, values: Any, outputs: Outputs) -> dict[str, Any]:
     if isinstance(values, Mapping) and set(values) == set(outputs):
         return {key: values[key] for key in outputs}
     is_sequence = isinstance(values, (list, tuple))
+    if len(outputs) == 1 and not is_sequence and not isinstance(values, Mapping):
+        return dict.fromkeys(outputs, values)
     if is_sequence and not outputs.have_order:
         form = ", ".join(f"{each!r}: ..." for each in outputs)
         raise ValueError(

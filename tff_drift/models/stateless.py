@@ -92,6 +92,17 @@ def split_variables(model: Any) -> tuple[list[Any], list[Any], list[Any]]:
     )
 
 
+def unbuilt_layers(model: Any) -> list[str]:
+    """Returns the names of layers that are not built, the model among them.
+
+    Keras marks a class of a user's as built by its `build`, whose layers may not be.
+
+    Args:
+      model: A `keras.Model`.
+    """
+    return [layer.name for layer in model._flatten_layers() if not layer.built]
+
+
 class StatelessModel:
     """A Keras 3 model as a function of its weights.
 
@@ -100,7 +111,7 @@ class StatelessModel:
     client work seeds made of the input and the weights.
 
     Args:
-      model: A `keras.Model`, which is built here if it is not yet.
+      model: A `keras.Model`, which is built here as far as it is not yet.
       input_spec: The `tf.TensorSpec` structure of its input.
 
     Raises:
@@ -110,14 +121,13 @@ class StatelessModel:
     def __init__(self, model: Any, input_spec: Any) -> None:
         self.keras_model, self._input_spec = model, input_spec
         self.name = model.name
-        if not model.built:
+        if unbuilt_layers(model):
             self.output_spec()
         self.trainable, self.non_trainable, self._seeds = split_variables(model)
         if not model.weights:
             raise ValueError(
-                f"keras_model {checks.shown(model.name)} has no weights. If it is a "
-                "class of your own that sets built, leave that to Keras; otherwise "
-                "give it a layer to train."
+                f"keras_model {checks.shown(model.name)} has no weights. Give it a "
+                "layer to train."
             )
         if not self.trainable:
             raise ValueError(
@@ -188,7 +198,11 @@ class StatelessModel:
         with keras.StatelessScope(mapping, collect_losses=True) as scope:
             before = dict(scope.state_mapping)
             predictions = self.keras_model(inputs, training=training)
-            losses = self.keras_model.losses
+            # As in `fit`, what is no scalar counts by its sum.
+            losses = [
+                each if each.shape.rank == 0 else tf.reduce_sum(each)
+                for each in map(tf.convert_to_tensor, self.keras_model.losses)
+            ]
         new = {
             key: value
             for key, value in scope.state_mapping.items()
