@@ -127,6 +127,26 @@ def one_tuples_of_clients(data):
     return tff.federated_map(one_tuples_mapped, data)
 
 
+def _of_all_pairs(step):
+    """A pass over a client's data in each step of another."""
+    data_type = tff.SequenceType(np.int32)
+    whole = tf_computation(
+        lambda d: d.reduce(0, lambda total, x: total + step(d, x)), data_type
+    )
+
+    @tff.federated_computation(_at_clients(data_type))
+    def of_clients(data):
+        return tff.federated_map(whole, data)
+
+    return of_clients
+
+
+products = _of_all_pairs(lambda d, x: d.reduce(0, lambda total, y: total + x * y))
+firsts = _of_all_pairs(lambda d, x: x + next(iter(d.take(1))))
+larger = _of_all_pairs(
+    lambda d, x: d.filter(lambda y: y > x).reduce(0, lambda total, y: total + y)
+)
+
 NUMBERS = [[1, 2], [3], [0, 4], [7]]
 OF_ONE_SHAPE = [np.ones([3], np.float32)] * 4
 OF_ANY_SHAPE = [np.ones([size], np.float32) for size in (1, 3, 0, 2)]
@@ -153,6 +173,9 @@ CASES = {
     "one_tuples_reduced": (one_tuples_reduced, [(1,), (2,)]),
     "one_tuples_of_clients": (one_tuples_of_clients, [[(1,), (2,)]] * 2),
     "nested_one_tuples": (nested_one_tuples_mapped, [((1,),), ((2,),)]),
+    "products_of_all_pairs": (products, NUMBERS),
+    "first_in_each_step": (firsts, NUMBERS),
+    "filtered_in_each_step": (larger, NUMBERS),
     "one_name": (one_name_mapped, [{"a": 1}, {"a": 2}]),
 }
 

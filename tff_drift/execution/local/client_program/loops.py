@@ -350,7 +350,8 @@ def described(reduce: Reduce, variables: Sequence[Variable]) -> DatasetLoop:
       variables: The variables that the graph has made so far.
 
     Raises:
-      UnsupportedGraphError: If its dataset is no input, or it carries a resource.
+      UnsupportedGraphError: If its dataset is no input, it carries a resource, or a
+        step uses a dataset.
     """
     if not isinstance(reduce.dataset, DatasetInput):
         raise UnsupportedGraphError("it reduces a dataset of its own")
@@ -360,6 +361,8 @@ def described(reduce: Reduce, variables: Sequence[Variable]) -> DatasetLoop:
         for a in reduce.arguments
     ]
     tensors = [a for a in reduce.arguments if tf.is_tensor(a)]
+    if len(tensors) != arguments.count(None):
+        raise UnsupportedGraphError("a step of it uses a dataset")
     return DatasetLoop(
         dataset=reduce.dataset.position,
         function=reduce.function,
