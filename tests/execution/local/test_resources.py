@@ -99,6 +99,56 @@ def summed(numbers):
     return numbers.reduce(np.int64(0), lambda total, number: total + number)
 
 
+PAIRS = tff.SequenceType(tff.TensorType(np.float32, [2]))
+
+
+@tff.tensorflow.computation(np.float32)
+def first_values_of_others(number):
+    first = tf.Variable([number, 2.0])
+    total = tf.Variable(tf.reduce_sum(first))
+    table = tf.lookup.StaticHashTable(
+        tf.lookup.KeyValueTensorInitializer(tf.constant([3], tf.int64), [5.0]), 0.0
+    )
+    found = tf.Variable(table.lookup(tf.cast(total, tf.int64)))
+    twice = tf.Variable(lambda: 2 * found)
+    return total.read_value(), twice.read_value()
+
+
+@tff.tensorflow.computation(tff.TensorType(np.float32, [2]), PAIRS)
+def train_with_first_norm(weights, pairs):
+    variable = tf.Variable(weights)
+    first = tf.Variable(tf.reduce_sum(variable))
+
+    @tf.function
+    def train(pairs):
+        total = 0.0
+        for pair in iter(pairs):
+            total += first * tf.reduce_sum(pair)
+            variable.assign_sub(0.1 * (variable - pair))
+        return total
+
+    return train(pairs)
+
+
+@tff.federated_computation(
+    tff.FederatedType(tff.TensorType(np.float32, [2]), tff.SERVER),
+    tff.FederatedType(PAIRS, tff.CLIENTS),
+)
+def sums_with_first_norms(weights, pairs):
+    sent = tff.federated_broadcast(weights)
+    return tff.federated_sum(tff.federated_map(train_with_first_norm, (sent, pairs)))
+
+
+def test_a_variable_may_begin_with_what_another_begins_with(fast):
+    """In every call: the order among first values was left to threads."""
+    pairs = [np.array([1, 2], np.float32), np.array([3, 4], np.float32)]
+    with compat.get_context_stack().install(fast):
+        for _ in range(30):
+            assert first_values_of_others(1.0) == (3, 10)
+            found = sums_with_first_norms(np.array([1, 2], np.float32), [pairs] * 8)
+            assert found == 8 * 3 * (1 + 2 + 3 + 4)
+
+
 def test_calls_while_a_graph_is_built(local):
     with compat.get_context_stack().install(local), tf.Graph().as_default():
         assert (doubled(4), summed([1, 2])) == (8, 3)

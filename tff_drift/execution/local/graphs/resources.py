@@ -11,7 +11,8 @@ a queue the next one finds; those of TFF's own computations are empty at the end
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Iterable, MutableSequence
+import re
+from collections.abc import Collection, Iterable, Mapping, MutableSequence
 from typing import Any
 
 import tensorflow as tf
@@ -29,6 +30,8 @@ _ANONYMOUS_TABLES = {
     "MutableHashTableOfTensorsV2": "AnonymousMutableHashTableOfTensors",
     "MutableDenseHashTableV2": "AnonymousMutableDenseHashTable",
 }
+# Operations that give a variable or a table what is first in it.
+_GIVES_A_VALUE = re.compile(r"AssignVariableOp|InitializeTable|LookupTableImport")
 _NAMING_ATTRIBUTES = ("container", "shared_name", "use_node_name_sharing")
 _REFERENCE_VARIABLES = frozenset({"Variable", "VariableV2", "TemporaryVariable"})
 # Operations that run a function once, whenever they run themselves.
@@ -74,6 +77,9 @@ def initialize_first(
 ) -> None:
     """Makes everything that uses a resource wait for the initialization.
 
+    What the initialization itself reads of a resource, such as the first value of a
+    variable that is computed from another one, waits for that resource's first value.
+
     Args:
       graph_def: The graph; it is changed in place.
       initializer: The name of the node that initializes.
@@ -84,11 +90,43 @@ def initialize_first(
         for node in graph_def.node
         if node.op == _VARIABLE or node.op in _ANONYMOUS_TABLES.values()
     }
+    nodes = {node.name: node for node in graph_def.node}
+    first_values = _first_values(nodes, initializer)
+    giving = set(first_values.values())
     for node in graph_def.node:
-        if node.name not in initializing and any(
-            node_name(name) in handles for name in node.input
-        ):
+        used = handles.intersection(map(node_name, node.input))
+        if used and node.name not in initializing:
             node.input.append(f"^{initializer}")
+        elif used and node.name not in giving:
+            for handle in used & first_values.keys():
+                _wait_for(nodes, node, first_values[handle])
+
+
+def _first_values(nodes: Mapping[str, Any], initializer: str) -> dict[str, str]:
+    """Returns the nodes that give resources their first values, by the resource's."""
+    found: dict[str, str] = {}
+    pending, seen = [initializer], set()
+    while pending:
+        node = nodes[pending.pop()]
+        if node.op == "NoOp":  # A group, perhaps of groups.
+            inputs = set(map(node_name, node.input)) - seen
+            seen |= inputs
+            pending += inputs
+        elif _GIVES_A_VALUE.match(node.op):
+            found[node_name(node.input[0])] = node.name
+    return found
+
+
+def _wait_for(nodes: Mapping[str, Any], node: Any, first: str) -> None:
+    """Has a node run after another one, unless that needs it."""
+    pending, needed = [first], set()
+    while pending:
+        name = pending.pop()
+        if name not in needed:
+            needed.add(name)
+            pending += map(node_name, nodes[name].input)
+    if node.name not in needed:
+        node.input.append(f"^{first}")
 
 
 def _check(node: Any) -> None:
