@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 _WRITE_OR_NAME = (
     "Write clients to train and to test on as splits 'train' and 'test' by "
-    "tasks.write_sqlite, or name the splits that there are by train_split and "
-    "test_split."
+    "tasks.write_sqlite, or, in a program, name the splits that there are by "
+    "train_split and test_split."
 )
 
 
@@ -122,7 +122,7 @@ def from_frame(
     for name, table in tables.items():
         user_tables.check_table(name, table)
         columns = user_tables.feature_columns(
-            list(table.columns), list(others.values()), columns, name
+            list(table.columns), others, columns, name
         )
         owners = table[client_id]
         all_owners.add(owners, name)
@@ -359,12 +359,13 @@ def _sqlite_target(
     if num_classes is None:
         raise ValueError(
             "num_classes must be given for classes in a SQLite file, found None. Give "
-            "it, or target='number' to predict a number."
+            "it, or target='number' (--task=own_numbers) to predict a number."
         )
     if dtype.is_floating:
         raise example_checks.DataError(
             f"{path}: the labels are {dtype.name}, but classes are integers from 0. "
-            "Write them as such, or give target='number' to predict a number."
+            "Write them as such, or give target='number' (--task=own_numbers) to "
+            "predict a number."
         )
     return targets.Classes(range(num_classes))
 
@@ -391,6 +392,7 @@ def _feature_names(
         raise example_checks.DataError(
             f"{path} has the features {checks.shown(dict(element_spec))}. Needed are "
             f"the label {checks.shown(label)} and features of numbers: name them by "
-            "label and element_spec. A label is one number per example."
+            "label (--label) and, in a program, element_spec. A label is one number "
+            "per example."
         )
     return names

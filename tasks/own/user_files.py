@@ -67,13 +67,15 @@ def find_layout(
         if features is not None:
             raise ValueError(
                 f"features are columns of tables, but {path} is a file of arrays. "
-                f"Leave features out: the array {INPUTS!r} holds all."
+                f"Leave features (--features) out: the array {INPUTS!r} holds all."
             )
         inputs, _ = _read_arrays(path, label, where)
         return Layout(path, None, inputs.shape[1:], False)
     used = None if features is None else [*features, label]
     table = read_table(path, where, used)
-    columns = user_tables.feature_columns(list(table.columns), [label], features, where)
+    columns = user_tables.feature_columns(
+        list(table.columns), {"label": label}, features, where
+    )
     return Layout(path, tuple(columns), (len(columns),), features is not None)
 
 
@@ -180,12 +182,15 @@ def read_file(
     names = layout.columns if layout.given else None
     used = None if names is None else [*names, label]
     table = read_table(path, where, used, written)
-    found = user_tables.feature_columns(list(table.columns), [label], names, where)
+    found = user_tables.feature_columns(
+        list(table.columns), {"label": label}, names, where
+    )
     if set(found) != set(layout.columns):
         raise example_checks.DataError(
             f"{where} has the columns of features {user_tables.listed(found)}, but "
             f"{layout.path} has {user_tables.listed(layout.columns)}. Give all "
-            "clients the same columns, or name those to use by features."
+            "clients the same columns, or name those to use by features "
+            "(--features)."
         )
     return user_tables.table_examples(table, layout.columns, label, where)
 
@@ -257,7 +262,7 @@ def read_table(
         raise example_checks.DataError(
             f"{where} has a column without a name, perhaps of row numbers. Name it, "
             "write the table without it (pandas: index=False), or name the columns to "
-            "use by features."
+            "use by features (--features)."
         )
     _check_not_rounded(
         table[[name for name in used or table if name in table]], text, where
@@ -329,7 +334,7 @@ def _decode(path: pathlib.Path, where: str) -> str:
         lines = data[: error.start].decode("latin-1").splitlines() or [""]
         # The header is UTF-8 if the error is below it; the fields in front of the
         # bad byte count the columns.
-        header, row = (_fields(line) for line in (lines[0], lines[-1]))
+        header, row = (fields(line) for line in (lines[0], lines[-1]))
         known = 0 < len(row) <= len(header)
         field = f", field {checks.shown(header[len(row) - 1])}" if known else ""
         raise example_checks.DataError(
@@ -338,7 +343,12 @@ def _decode(path: pathlib.Path, where: str) -> str:
         ) from error
 
 
-def _fields(line: str) -> list[str]:
+def fields(line: str) -> list[str]:
+    """Returns the fields of a line of CSV, an empty one if they cannot be told.
+
+    Args:
+      line: The line.
+    """
     try:
         return next(csv.reader([line]), [""])
     # A field of more than 131,072 characters.
