@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import pathlib
+import re
 import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 INPUTS = "x"
 # Not of so many digits that a float is infinite; pandas leaves out spaces.
 _INTEGER = r"\s*[+-]?\d{16,300}\s*"
+_DECIMAL_COMMA = re.compile(r"\d,\d")
 _FOREIGN_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 Examples = tuple[np.ndarray, np.ndarray]
@@ -218,9 +220,9 @@ def read_table(
         empty one NaN.
 
     Raises:
-      DataError: If it cannot be read, columns are called the same or not at all, an
-        integer of a CSV table is among floats that round it, or as in
-        `WrittenLabels.add`.
+      DataError: If it cannot be read, a CSV table is separated by semicolons or tabs,
+        columns are called the same or not at all, an integer of a CSV table is among
+        floats that round it, or as in `WrittenLabels.add`.
       ValueError: If pyarrow, which reads Parquet, is not installed.
     """
     # Takes a while to import, and tables are read here alone.
@@ -229,6 +231,7 @@ def read_table(
     if path.suffix.lower() == user_folders.PARQUET:
         return _read_parquet(path, where)
     text = _decode(path, where)
+    _check_separator(text, where)
     try:
         # With the first row, because one longer than the header is an error here, and
         # pandas would take its first fields for the name of the row below.
@@ -268,6 +271,21 @@ def read_table(
         table[[name for name in used or table if name in table]], text, where
     )
     return table
+
+
+def _check_separator(text: str, where: str) -> None:
+    """Raises if a table is separated by what spreadsheets write in place of commas."""
+    with io.StringIO(text, newline="") as lines:  # At "\r" too.
+        first = next(filter(str.strip, lines), "")
+    found = [each for each in (";", "\t") if each in first]
+    if not found or "," in first:
+        return
+    decimal = ", decimal=','" if _DECIMAL_COMMA.search(text) else ""
+    raise example_checks.DataError(
+        f"{where} is separated by {found[0]!r}, and a CSV table by commas. Save it "
+        "with commas, or give tasks.from_frame what pandas.read_csv(path, "
+        f"sep={found[0]!r}{decimal}) reads."
+    )
 
 
 def _check_not_rounded(table: pd.DataFrame, text: str, where: str) -> None:

@@ -219,6 +219,31 @@ def test_a_table_that_lacks_a_column_is_told_with_its_flags(tmp_path):
     assert len(tasks.load("own_data", **given, features="a").train) == 1
 
 
+@pytest.mark.parametrize("kind", ["table", "folder"])
+@pytest.mark.parametrize(
+    ("text", "call"),
+    [
+        ("a;label\n1;0\n2;1\n", r"sep=';'\) reads"),
+        ("a;b;label\r1,5;2;0\r2,5;3;1\r", r"sep=';', decimal=','\) reads"),
+        ("\n \na\tlabel\n1.5\t0\n", r"sep='\\t'\) reads"),
+    ],
+)
+def test_a_table_without_commas_is_told_its_separator(tmp_path, kind, text, call):
+    path = tmp_path / "ann.csv"
+    path.write_text(text)
+    given = path if kind == "table" else tmp_path
+    with pytest.raises(
+        tasks.DataError, match=rf"ann\.csv.* is separated by '.*commas.*{call}\.$"
+    ):
+        tasks.load("own_data", data=str(given))
+
+
+@pytest.mark.parametrize("text", ["a;b,label\n1,0\n2,1\n", "a,label\n1,u;v\n2,u\n"])
+def test_a_table_with_commas_may_have_semicolons(tmp_path, text):
+    (tmp_path / "ann.csv").write_text(text)
+    assert tasks.from_folder(tmp_path).train.client_ids == ("ann",)
+
+
 def test_options_of_numbers_are_refused_too(tmp_path):
     write_leaf(tmp_path)
     with pytest.raises(ValueError, match=r"^label is for .*, but data is JSON, "):
