@@ -327,6 +327,17 @@ def test_a_space_around_a_label_makes_no_other_class(tmp_path, kind):
     assert "frame" not in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", ["npz", "json", "csv", "all.csv", "images"])
+def test_forms_of_one_character_make_no_other_class(tmp_path, kind):
+    options = {"client_column": "client"} if kind == "all.csv" else {}
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    path = _with_labels(tmp_path, kind, ["no", composed], ["no", decomposed])
+    with pytest.raises(
+        tasks.DataError, match=r"may be one class .*Unicode.*\.str\.normalize\('NFC'\)"
+    ):
+        tasks.load("own_data", data=str(path), **options)
+
+
 def test_letters_of_two_cases_are_two_classes(tmp_path):
     path = _with_labels(tmp_path, "npz", ["a", "A"], ["a", "A"])
     assert tasks.from_folder(path).options["classes"] == ("A", "a")
