@@ -202,8 +202,8 @@ def from_folder(
     Raises:
       DataError: If a file cannot be read or is not UTF-8, lacks a column or has
         others than the first file, has no examples, a number that is not finite or a
-        label that is not of the target's kind; the message names file, client and
-        field.
+        label that is not of the target's kind, or two clients read alike; the message
+        names file, client and field.
       FileNotFoundError: If the folder has no files of clients.
       TypeError: If an argument has the wrong type.
       ValueError: If an argument is out of its range, or the net does not fit.
@@ -221,11 +221,12 @@ def from_folder(
     first = next(path for paths in files.values() for path in paths.values())
     layout = user_files.find_layout(first, label, features)
     written = None if target == targets.NUMBER else user_files.WrittenLabels(label)
-    found = []
+    found, owners = [], user_owners.Owners()
     for paths in files.values():
         read = functools.partial(_read_file, paths, label, layout)
         of_part = Found(read, functools.partial(_file_field, paths, label))
         for owner, path in paths.items():
+            owners.add_text(owner, str(path))
             of_part.add(owner, user_files.read_file(path, label, layout, written))
         found.append(of_part)
     return user_tasks.task_of_found(

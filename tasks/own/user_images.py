@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tasks import definitions
-from tasks.own import parts, user_folders, user_tasks
+from tasks.own import parts, user_folders, user_owners, user_tasks
 from tasks.own.parts import Examples, Found
 from tasks.own.user_tasks import BuildKerasModel
 from tasks.sources import example_checks
@@ -69,8 +69,8 @@ def from_image_folder(
 
     Raises:
       DataError: If an image cannot be decoded, is of a kind that is not read or of
-        another shape than the first, or folders are of another layout; the message
-        names the file.
+        another shape than the first, folders are of another layout, or two clients
+        read alike; the message names the file.
       FileNotFoundError: If the folder has no images.
       TypeError: If an argument has the wrong type.
       ValueError: If an argument is out of its range, or the net does not fit.
@@ -87,11 +87,12 @@ def from_image_folder(
         path for paths in next(iter(images.values())).values() for path in paths
     )
     shape = _decode(first, wanted).shape
-    found = []
+    found, owners = [], user_owners.Owners()
     for clients in images.values():
         read = functools.partial(_read, clients, wanted, shape, first)
         of_part = Found(read, functools.partial(_field, clients))
-        for owner in clients:
+        for owner, paths in clients.items():
+            owners.add_text(owner, str(paths[0].parent.parent))
             of_part.add(owner, read(owner))
         found.append(of_part)
     return user_tasks.task_of_found(
