@@ -209,10 +209,8 @@ def _decode(path: pathlib.Path, wanted: Shape | None) -> np.ndarray:
         with files.open_regular(path) as file:
             data = file.read()
         channels = wanted[2] if wanted else 0
-        # TensorFlow makes no other channels of these.
-        is_fixed = data.startswith((b"BM", b"GIF"))
         image = tf.io.decode_image(
-            data, channels=0 if is_fixed else channels, expand_animations=False
+            data, channels=0 if _is_fixed(data) else channels, expand_animations=False
         )
         if channels:
             image = _with_channels(image, channels)
@@ -227,6 +225,14 @@ def _decode(path: pathlib.Path, wanted: Shape | None) -> np.ndarray:
         resized = tf.image.resize(image, wanted[:2], antialias=True)
         image = tf.cast(tf.clip_by_value(tf.round(resized), 0, 255), tf.uint8)
     return image.numpy()
+
+
+def _is_fixed(data: bytes) -> bool:
+    """Whether TensorFlow decodes an image with its own channels alone."""
+    if data.startswith(b"\xff\xd8"):
+        # Of CMYK it makes colours, and no shades of grey.
+        return int(tf.io.extract_jpeg_shape(data)[2]) == 4
+    return data.startswith((b"BM", b"GIF"))
 
 
 def _with_channels(image: tf.Tensor, channels: int) -> tf.Tensor:
