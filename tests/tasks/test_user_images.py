@@ -137,6 +137,21 @@ def test_photos_for_printing_have_the_channels_that_the_user_says(tmp_path):
         np.testing.assert_allclose(x, wanted, atol=3 / 255)
 
 
+@pytest.mark.parametrize("mode", ["P", "1"])
+def test_a_table_of_colours_is_refused_where_tensorflow_does_not_read_it(folder, mode):
+    path = folder / "bob" / "dog" / "9.bmp"
+    Image.fromarray(_image(0)).convert(mode).save(path)
+    with pytest.raises(
+        tasks.DataError, match=r"9\.bmp: client 'bob': .* table of colours.* as PNG\.$"
+    ):
+        tasks.from_image_folder(folder, image_shape=(4, 5, 3))
+    Image.open(path).convert("RGB").save(path.with_suffix(".png"))
+    path.unlink()
+    task = tasks.from_image_folder(folder, image_shape=(4, 5, 3))
+    sizes = [part.num_examples("bob") for part in (task.train, task.test)]
+    assert sum(sizes) == 7
+
+
 def test_bad_images_are_named(folder):
     path = folder / "bob" / "dog" / "1.png"
     path.write_bytes(path.read_bytes()[:40])
