@@ -122,6 +122,13 @@ OWN_NUMBERS = (
     Option("client_column", "text", "A table's column of clients.", "client"),
     Option("label", "text", "The column or feature that is predicted.", "label"),
     Option(
+        "features",
+        "text",
+        "A table's columns to predict from, separated by commas; none: all others.",
+        None,
+        may_be_none=True,
+    ),
+    Option(
         "test_fraction",
         "fraction",
         "Share of a client's examples to test on; a SQLite file has its own.",
@@ -143,7 +150,7 @@ OWN_NUMBERS = (
     ),
 )
 OWN_DATA = (
-    *OWN_NUMBERS[:3],
+    *OWN_NUMBERS[:4],
     Option(
         "num_classes",
         "count",
@@ -158,5 +165,5 @@ OWN_DATA = (
         None,
         may_be_none=True,
     ),
-    *OWN_NUMBERS[3:],
+    *OWN_NUMBERS[4:],
 )

@@ -57,8 +57,9 @@ def find_classes(labels: Sequence[LabelsAt], num_classes: int | None) -> Sequenc
 
     Raises:
       DataError: If an integer is too large to count classes, labels are of different
-        kinds or cannot be sorted, differ by spaces around them alone, a number is not
-        whole, or other labels than integers are not as many as `num_classes`.
+        kinds or cannot be sorted, differ by spaces around them or by Unicode's forms of
+        characters alone, a number is not whole, or other labels than integers are not
+        as many as `num_classes`.
     """
     values = [(where, set(array.tolist())) for where, array in labels]
     if all(array.dtype.kind in "iu" for _, array in labels):
@@ -68,7 +69,7 @@ def find_classes(labels: Sequence[LabelsAt], num_classes: int | None) -> Sequenc
     _check_whole(labels)
     if all(_is_number(value) for _, found in values for value in found):
         return range(num_classes or _count(values))
-    _check_spaces(labels)
+    _check_seen(labels)
     try:
         classes = sorted(set().union(*(found for _, found in values)))
     except TypeError as error:
@@ -175,22 +176,18 @@ def _check_whole(labels: Sequence[LabelsAt]) -> None:
             )
 
 
-def _check_spaces(labels: Sequence[LabelsAt]) -> None:
-    """Raises if two labels differ by spaces around them alone."""
+def _check_seen(labels: Sequence[LabelsAt]) -> None:
+    """Raises if two labels differ by what people do not see."""
     places: dict[str | bytes, example_checks.Place] = {}
     for where, values in labels:
         for value in values.tolist():
             if not isinstance(value, (str, bytes)):
                 continue
-            known = places.setdefault(value.strip(), (value, where))
+            known = places.setdefault(example_checks.as_read(value), (value, where))
             if known[0] != value:
-                raise example_checks.may_be_one(
-                    known,
-                    (value, where),
-                    "class",
-                    "Write all alike, without spaces around them: pandas' .str.strip() "
-                    "does so in a table.",
-                )
+                remedy = example_checks.write_alike((known[0], value))
+                here = (value, where)
+                raise example_checks.may_be_one(known, here, "class", remedy)
 
 
 def _no_class(where: str, value: Any, why: str) -> example_checks.DataError:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tasks import definitions
@@ -45,6 +45,7 @@ _ENDINGS = {
 _KINDS_OF = {
     "client_column": (_TABLE,),
     "label": (_TABLE, _FOLDER, _SQLITE),
+    "features": (_TABLE, _FOLDER),
     "num_classes": (_TABLE, _FOLDER, _JSON, _SQLITE),
     "test_fraction": (_TABLE, _FOLDER, _JSON, _IMAGES),
     "time_column": (_TABLE,),
@@ -106,10 +107,12 @@ def load(seed: int, options: Mapping[str, Any], target: str | None) -> definitio
     if kind == _IMAGES:
         del training["target"], training["num_classes"]
         return user_images.from_image_folder(path, **split, **training)
-    if kind == _FOLDER:
-        return user_data.from_folder(path, label=options["label"], **split, **training)
-    if kind == _TABLE:
-        return _from_table(path, options, {**split, **training})
+    if kind in (_FOLDER, _TABLE):
+        features = _read_features(options["features"])
+        of_tables = {"features": features, **split, **training}
+        if kind == _TABLE:
+            return _from_table(path, options, of_tables)
+        return user_data.from_folder(path, label=options["label"], **of_tables)
     if target != targets.NUMBER and options["num_classes"] is None:
         raise ValueError(
             "num_classes must be given for a SQLite file, found None. "
@@ -164,6 +167,11 @@ def _check_options(kind: str, path: pathlib.Path, options: Mapping[str, Any]) ->
             )
 
 
+def _read_features(text: str | None) -> list[str] | None:
+    """Returns the columns that are named as the first line of a CSV table does."""
+    return None if text is None else user_files.fields(text)
+
+
 def _read_class_weight(text: str | None) -> dict[str, float] | None:
     """Returns the weights of classes that are written as `sick:20,well:1`."""
     if text is None:
@@ -204,27 +212,20 @@ def _from_table(
             "--data=FILE."
         )
     where, time = f"data: {path}", options["time_column"]
+    used = _named_columns(options, others["features"])
     is_number = others["target"] == targets.NUMBER
     table = user_files.read_table(
         path,
         where,
+        None if others["features"] is None else list(used),
         written=None if is_number else user_files.WrittenLabels(options["label"]),
         texts=[options["client_column"]],
     )
-    flags: dict[str, str] = {}
-    for option in ("client_column", "label", "time_column"):
-        name = options[option]
-        if name in flags:
-            raise ValueError(
-                f"--{option} names the column {checks.shown(name)}, which "
-                f"--{flags[name]} names already. Use a column for one purpose, once."
-            )
-        if name is not None:
-            flags[name] = option
-        if name is not None and name not in table:
+    for name, flag in used.items():
+        if name not in table:
             raise example_checks.DataError(
                 f"{where} has no column {checks.shown(name)}; its columns are "
-                f"{user_tables.listed(list(table.columns))}. Give one by --{option}."
+                f"{user_tables.listed(list(table.columns))}. Give one by {flag}."
             )
     if time in table:
         table[time] = user_tables.as_times(table[time], where)
@@ -243,6 +244,25 @@ def _from_table(
             r"^frame\b|(?<= of )frame(?=: client )", lambda _: where, str(error)
         )
         raise example_checks.DataError(text) from error
+
+
+def _named_columns(
+    options: Mapping[str, Any], features: Sequence[str] | None
+) -> dict[str, str]:
+    """Returns the flags that name columns, by these; raises if one is named twice."""
+    single = ("client_column", "label", "time_column")
+    named = [(f"--{option}", options[option]) for option in single]
+    named += [("--features", name) for name in features or ()]
+    flags: dict[str, str] = {}
+    for flag, name in named:
+        if name in flags:
+            raise ValueError(
+                f"{flag} names the column {checks.shown(name)}, which {flags[name]} "
+                "names already. Use a column for one purpose, once."
+            )
+        if name is not None:
+            flags[name] = flag
+    return flags
 
 
 def clients(task: definitions.Task, options: Mapping[str, Any]) -> definitions.Clients:

@@ -107,7 +107,8 @@ class Split:
             if not self.by_time:
                 raise ValueError(
                     f"window is {checks.shown(self.window)}, but windows are of rows "
-                    "in the order of time. Name the column of time by time."
+                    "in the order of time. Name the column of time by time "
+                    "(--time_column)."
                 )
 
 

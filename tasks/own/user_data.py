@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 _WRITE_OR_NAME = (
     "Write clients to train and to test on as splits 'train' and 'test' by "
-    "tasks.write_sqlite, or name the splits that there are by train_split and "
-    "test_split."
+    "tasks.write_sqlite, or, in a program, name the splits that there are by "
+    "train_split and test_split."
 )
 
 
@@ -122,7 +122,7 @@ def from_frame(
     for name, table in tables.items():
         user_tables.check_table(name, table)
         columns = user_tables.feature_columns(
-            list(table.columns), list(others.values()), columns, name
+            list(table.columns), others, columns, name
         )
         owners = table[client_id]
         all_owners.add(owners, name)
@@ -202,8 +202,8 @@ def from_folder(
     Raises:
       DataError: If a file cannot be read or is not UTF-8, lacks a column or has
         others than the first file, has no examples, a number that is not finite or a
-        label that is not of the target's kind; the message names file, client and
-        field.
+        label that is not of the target's kind, or two clients read alike; the message
+        names file, client and field.
       FileNotFoundError: If the folder has no files of clients.
       TypeError: If an argument has the wrong type.
       ValueError: If an argument is out of its range, or the net does not fit.
@@ -221,11 +221,12 @@ def from_folder(
     first = next(path for paths in files.values() for path in paths.values())
     layout = user_files.find_layout(first, label, features)
     written = None if target == targets.NUMBER else user_files.WrittenLabels(label)
-    found = []
+    found, owners = [], user_owners.Owners()
     for paths in files.values():
         read = functools.partial(_read_file, paths, label, layout)
         of_part = Found(read, functools.partial(_file_field, paths, label))
         for owner, path in paths.items():
+            owners.add_text(owner, str(path))
             of_part.add(owner, user_files.read_file(path, label, layout, written))
         found.append(of_part)
     return user_tasks.task_of_found(
@@ -359,12 +360,13 @@ def _sqlite_target(
     if num_classes is None:
         raise ValueError(
             "num_classes must be given for classes in a SQLite file, found None. Give "
-            "it, or target='number' to predict a number."
+            "it, or target='number' (--task=own_numbers) to predict a number."
         )
     if dtype.is_floating:
         raise example_checks.DataError(
             f"{path}: the labels are {dtype.name}, but classes are integers from 0. "
-            "Write them as such, or give target='number' to predict a number."
+            "Write them as such, or give target='number' (--task=own_numbers) to "
+            "predict a number."
         )
     return targets.Classes(range(num_classes))
 
@@ -391,6 +393,7 @@ def _feature_names(
         raise example_checks.DataError(
             f"{path} has the features {checks.shown(dict(element_spec))}. Needed are "
             f"the label {checks.shown(label)} and features of numbers: name them by "
-            "label and element_spec. A label is one number per example."
+            "label (--label) and, in a program, element_spec. A label is one number "
+            "per example."
         )
     return names

@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import pathlib
+import re
 import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 INPUTS = "x"
 # Not of so many digits that a float is infinite; pandas leaves out spaces.
 _INTEGER = r"\s*[+-]?\d{16,300}\s*"
+_DECIMAL_COMMA = re.compile(r"\d,\d")
 _FOREIGN_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 Examples = tuple[np.ndarray, np.ndarray]
@@ -67,13 +69,15 @@ def find_layout(
         if features is not None:
             raise ValueError(
                 f"features are columns of tables, but {path} is a file of arrays. "
-                f"Leave features out: the array {INPUTS!r} holds all."
+                f"Leave features (--features) out: the array {INPUTS!r} holds all."
             )
         inputs, _ = _read_arrays(path, label, where)
         return Layout(path, None, inputs.shape[1:], False)
     used = None if features is None else [*features, label]
     table = read_table(path, where, used)
-    columns = user_tables.feature_columns(list(table.columns), [label], features, where)
+    columns = user_tables.feature_columns(
+        list(table.columns), {"label": label}, features, where
+    )
     return Layout(path, tuple(columns), (len(columns),), features is not None)
 
 
@@ -180,12 +184,15 @@ def read_file(
     names = layout.columns if layout.given else None
     used = None if names is None else [*names, label]
     table = read_table(path, where, used, written)
-    found = user_tables.feature_columns(list(table.columns), [label], names, where)
+    found = user_tables.feature_columns(
+        list(table.columns), {"label": label}, names, where
+    )
     if set(found) != set(layout.columns):
         raise example_checks.DataError(
             f"{where} has the columns of features {user_tables.listed(found)}, but "
             f"{layout.path} has {user_tables.listed(layout.columns)}. Give all "
-            "clients the same columns, or name those to use by features."
+            "clients the same columns, or name those to use by features "
+            "(--features)."
         )
     return user_tables.table_examples(table, layout.columns, label, where)
 
@@ -213,9 +220,9 @@ def read_table(
         empty one NaN.
 
     Raises:
-      DataError: If it cannot be read, columns are called the same or not at all, an
-        integer of a CSV table is among floats that round it, or as in
-        `WrittenLabels.add`.
+      DataError: If it cannot be read, a CSV table is separated by semicolons or tabs,
+        columns are called the same or not at all, an integer of a CSV table is among
+        floats that round it, or as in `WrittenLabels.add`.
       ValueError: If pyarrow, which reads Parquet, is not installed.
     """
     # Takes a while to import, and tables are read here alone.
@@ -224,6 +231,7 @@ def read_table(
     if path.suffix.lower() == user_folders.PARQUET:
         return _read_parquet(path, where)
     text = _decode(path, where)
+    _check_separator(text, where)
     try:
         # With the first row, because one longer than the header is an error here, and
         # pandas would take its first fields for the name of the row below.
@@ -257,12 +265,27 @@ def read_table(
         raise example_checks.DataError(
             f"{where} has a column without a name, perhaps of row numbers. Name it, "
             "write the table without it (pandas: index=False), or name the columns to "
-            "use by features."
+            "use by features (--features)."
         )
     _check_not_rounded(
         table[[name for name in used or table if name in table]], text, where
     )
     return table
+
+
+def _check_separator(text: str, where: str) -> None:
+    """Raises if a table is separated by what spreadsheets write in place of commas."""
+    with io.StringIO(text, newline="") as lines:  # At "\r" too.
+        first = next(filter(str.strip, lines), "")
+    found = [each for each in (";", "\t") if each in first]
+    if not found or "," in first:
+        return
+    decimal = ", decimal=','" if _DECIMAL_COMMA.search(text) else ""
+    raise example_checks.DataError(
+        f"{where} is separated by {found[0]!r}, and a CSV table by commas. Save it "
+        "with commas, or give tasks.from_frame what pandas.read_csv(path, "
+        f"sep={found[0]!r}{decimal}) reads."
+    )
 
 
 def _check_not_rounded(table: pd.DataFrame, text: str, where: str) -> None:
@@ -329,7 +352,7 @@ def _decode(path: pathlib.Path, where: str) -> str:
         lines = data[: error.start].decode("latin-1").splitlines() or [""]
         # The header is UTF-8 if the error is below it; the fields in front of the
         # bad byte count the columns.
-        header, row = (_fields(line) for line in (lines[0], lines[-1]))
+        header, row = (fields(line) for line in (lines[0], lines[-1]))
         known = 0 < len(row) <= len(header)
         field = f", field {checks.shown(header[len(row) - 1])}" if known else ""
         raise example_checks.DataError(
@@ -338,7 +361,12 @@ def _decode(path: pathlib.Path, where: str) -> str:
         ) from error
 
 
-def _fields(line: str) -> list[str]:
+def fields(line: str) -> list[str]:
+    """Returns the fields of a line of CSV, an empty one if they cannot be told.
+
+    Args:
+      line: The line.
+    """
     try:
         return next(csv.reader([line]), [""])
     # A field of more than 131,072 characters.

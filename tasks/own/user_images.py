@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tasks import definitions
-from tasks.own import parts, user_folders, user_tasks
+from tasks.own import parts, user_folders, user_owners, user_tasks
 from tasks.own.parts import Examples, Found
 from tasks.own.user_tasks import BuildKerasModel
 from tasks.sources import example_checks
@@ -43,8 +43,9 @@ def from_image_folder(
     Images are PNG, JPEG, BMP or GIF, of which the first picture counts. The folder may
     have subfolders `train` and `test`, each with clients; without these a share of each
     client's examples is held out. Hidden files, and those that are no images, are left
-    out; images of other kinds, such as WebP, are refused. Pixels are as the file has
-    them: the rotation that EXIF notes of photos is not applied, as in Keras.
+    out; images of other kinds, such as WebP, or BMP with a table of colours, are
+    refused. Pixels are as the file has them: the rotation that EXIF notes of photos is
+    not applied, as in Keras.
 
     All images are decoded once at the start, to check them. Later each is decoded when
     its client's turn comes, so that the data may be larger than RAM. A model takes
@@ -69,8 +70,8 @@ def from_image_folder(
 
     Raises:
       DataError: If an image cannot be decoded, is of a kind that is not read or of
-        another shape than the first, or folders are of another layout; the message
-        names the file.
+        another shape than the first, folders are of another layout, or two clients
+        read alike; the message names the file.
       FileNotFoundError: If the folder has no images.
       TypeError: If an argument has the wrong type.
       ValueError: If an argument is out of its range, or the net does not fit.
@@ -87,11 +88,12 @@ def from_image_folder(
         path for paths in next(iter(images.values())).values() for path in paths
     )
     shape = _decode(first, wanted).shape
-    found = []
+    found, owners = [], user_owners.Owners()
     for clients in images.values():
         read = functools.partial(_read, clients, wanted, shape, first)
         of_part = Found(read, functools.partial(_field, clients))
-        for owner in clients:
+        for owner, paths in clients.items():
+            owners.add_text(owner, str(paths[0].parent.parent))
             of_part.add(owner, read(owner))
         found.append(of_part)
     return user_tasks.task_of_found(
@@ -207,11 +209,10 @@ def _decode(path: pathlib.Path, wanted: Shape | None) -> np.ndarray:
     try:
         with files.open_regular(path) as file:
             data = file.read()
+        _check_no_colour_table(data, path)
         channels = wanted[2] if wanted else 0
-        # TensorFlow makes no other channels of these.
-        is_fixed = data.startswith((b"BM", b"GIF"))
         image = tf.io.decode_image(
-            data, channels=0 if is_fixed else channels, expand_animations=False
+            data, channels=0 if _is_fixed(data) else channels, expand_animations=False
         )
         if channels:
             image = _with_channels(image, channels)
@@ -226,6 +227,33 @@ def _decode(path: pathlib.Path, wanted: Shape | None) -> np.ndarray:
         resized = tf.image.resize(image, wanted[:2], antialias=True)
         image = tf.cast(tf.clip_by_value(tf.round(resized), 0, 255), tf.uint8)
     return image.numpy()
+
+
+def _check_no_colour_table(data: bytes, path: pathlib.Path) -> None:
+    """Raises if an image's pixels are numbers of colours, which TensorFlow leaves out.
+
+    It reads such numbers of a BMP as shades of grey, which they are if colour 7 is 7.
+    """
+    bits = int.from_bytes(data[28:30], "little")
+    if not data.startswith(b"BM") or not 0 < bits <= 8:
+        return
+    start, end = (int.from_bytes(data[at : at + 4], "little") for at in (14, 10))
+    table = data[14 + start : end]
+    colours = np.frombuffer(table[: len(table) // 4 * 4], np.uint8).reshape(-1, 4)
+    shades = np.arange(len(colours))[:, np.newaxis]
+    if bits < 8 or (colours[:, :3] != shades).any():
+        raise example_checks.DataError(
+            f"{_where(path)}: the image has a table of colours, and TensorFlow reads "
+            "none of BMP. Write it as PNG."
+        )
+
+
+def _is_fixed(data: bytes) -> bool:
+    """Whether TensorFlow decodes an image with its own channels alone."""
+    if data.startswith(b"\xff\xd8"):
+        # Of CMYK it makes colours, and no shades of grey.
+        return int(tf.io.extract_jpeg_shape(data)[2]) == 4
+    return data.startswith((b"BM", b"GIF"))
 
 
 def _with_channels(image: tf.Tensor, channels: int) -> tf.Tensor:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tasks import definitions
-from tasks.own import parts, targets, user_folders, user_tasks
+from tasks.own import parts, targets, user_folders, user_owners, user_tasks
 from tasks.own.parts import Examples, Found
 from tasks.own.user_tasks import BuildKerasModel
 from tasks.sources import example_checks
@@ -62,8 +62,9 @@ def from_json(
 
     Raises:
       DataError: If a file is no JSON, of another layout or at odds with itself, a user
-        is in two files, features are no numbers or of different shapes, or a label is
-        not of the target's kind; the message names file and client.
+        is in two files or reads like another, features are no numbers or of different
+        shapes, or a label is not of the target's kind; the message names file and
+        client.
       FileNotFoundError: If there is no file.
       TypeError: If an argument has the wrong type.
       ValueError: If an argument is out of its range, or the net does not fit.
@@ -75,10 +76,12 @@ def from_json(
     targets.check_target(target, num_classes)
     split = parts.Split(test_fraction, seed)
     path = pathlib.Path(path)
-    found = []
+    found, owners = [], user_owners.Owners()
     shape: tuple[int, ...] | None = None
     for of_part in _files(path):
         clients, places = read_clients(of_part, shape)
+        for owner, place in places.items():
+            owners.add_text(owner, str(place))
         shape = next(iter(clients.values()))[0].shape[1:]
         found.append(Found.in_ram(clients, functools.partial(_field, places)))
     return user_tasks.task_of_found(

@@ -1,4 +1,4 @@
-"""Clients as the tables of a task name them, and what may be one of them or two."""
+"""Clients as a user's data names them, and what may be one of them or two."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class Owners:
-    """The clients that all tables of a task name."""
+    """The clients that all tables or files of a task name."""
 
     def __init__(self) -> None:
-        """Begins with no table."""
-        # By what is no string, by strings without spaces around them, and by the
-        # numbers that strings read as.
+        """Begins with no client."""
+        # By what is no string, by what people see of strings, and by the numbers that
+        # strings read as.
         self._values: dict[Any, example_checks.Place] = {}
-        self._texts: dict[str, example_checks.Place] = {}
+        self._texts: dict[str | bytes, example_checks.Place] = {}
         self._numbers: dict[float, example_checks.Place] = {}
 
     def add(self, owners: pd.Series, where: str) -> None:
@@ -34,7 +34,8 @@ class Owners:
         Raises:
           DataError: If a value is missing, is a float that may have been rounded, or
             may be the client of another value, here or in a table before: like 1 and
-            1.0, 1 and "1.0", or "a" and " a"; or, in one table, 1 and "1".
+            1.0, 1 and "1.0", "a" and " a", or Unicode's forms of "é"; or, in one
+            table, 1 and "1".
         """
         if owners.isna().any():
             raise example_checks.DataError(
@@ -52,13 +53,27 @@ class Owners:
                 if str(place[0]) != str(value):
                     raise _may_be_one(place, (value, where), owners.name)
 
+    def add_text(self, owner: str, where: str) -> None:
+        """Adds a client that a text names.
+
+        Args:
+          owner: The client.
+          where: The file or the folder, for messages.
+
+        Raises:
+          DataError: If it may be one from before, like "a" and " a".
+        """
+        for place in self._like(owner, where):
+            if place[0] != owner:
+                raise _may_be_one(place, (owner, where))
+
     def _like(self, value: Any, where: str) -> list[example_checks.Place]:
         """Returns the places of a value and of those that may be the same client."""
         here = (value, where)
         if not isinstance(value, str):
             found = [self._values.setdefault(value, here), self._numbers.get(value)]
             return [place for place in found if place is not None]
-        places = [self._texts.setdefault(value.strip(), here)]
+        places = [self._texts.setdefault(example_checks.as_read(value), here)]
         number = _number(value)
         if number is not None:
             self._numbers.setdefault(number, here)
@@ -108,16 +123,16 @@ def _check_not_rounded(value: Any, column: Any, where: str) -> None:
 
 
 def _may_be_one(
-    known: example_checks.Place, here: example_checks.Place, column: Any
+    known: example_checks.Place, here: example_checks.Place, column: Any = None
 ) -> example_checks.DataError:
-    """Returns the error for two values that may be one client or two."""
-    how = "astype(str)" if known[1] == here[1] else "astype(int).astype(str)"
-    if any(str(value) != str(value).strip() for value, _ in (known, here)):
-        how = "str.strip()"
-    return example_checks.may_be_one(
-        known,
-        here,
-        "client",
-        f"Write all ids as strings, alike, such as by pandas' .{how}.",
-        f", column {checks.shown(column)}",
-    )
+    """Returns the error for two values, perhaps of a column, of one client or two."""
+    values = (known[0], here[0])
+    if all(isinstance(value, str) for value in values):
+        remedy = example_checks.write_alike(values)
+    else:
+        how = "astype(str)" if known[1] == here[1] else "astype(int).astype(str)"
+        if any(str(value) != str(value).strip() for value in values):
+            how = "str.strip()"
+        remedy = f"Write all ids as strings, alike, such as by pandas' .{how}."
+    field = "" if column is None else f", column {checks.shown(column)}"
+    return example_checks.may_be_one(known, here, "client", remedy, field)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import datetime
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +25,8 @@ _HUGE = r"[+-]?\d{17,}"
 _TRUTHS = ("True", "False", "TRUE", "FALSE", "true", "false")
 # Names in a message, at most.
 _MOST_LISTED = 30
+# Of the arguments that are called otherwise on the command line.
+_FLAGS = {"client_id": "client_column", "time": "time_column"}
 
 
 def check_table(name: str, table: Any) -> None:
@@ -80,7 +82,7 @@ def check_distinct(columns: Sequence[Any], where: str) -> None:
 
 def feature_columns(
     columns: Sequence[Any],
-    others: Sequence[Any],
+    others: Mapping[str, Any],
     features: Sequence[Any] | None,
     where: str,
 ) -> list[Any]:
@@ -88,7 +90,8 @@ def feature_columns(
 
     Args:
       columns: The columns of the table.
-      others: The columns that are none: the label's, and the client's if it has one.
+      others: The columns that are none, by the arguments that name them: `label`, and
+        perhaps `client_id` and `time`.
       features: The columns wanted; `None` takes all that are left.
       where: The table, for messages.
 
@@ -101,15 +104,18 @@ def feature_columns(
     """
     wanted = features
     if wanted is None:
-        wanted = [name for name in columns if name not in others]
+        wanted = [name for name in columns if name not in others.values()]
         example_checks.check_no_weights(wanted, where)
     known = set(columns)
-    missing = [name for name in (*others, *wanted) if name not in known]
+    missing = [name for name in (*others.values(), *wanted) if name not in known]
     if missing or not wanted:
         lack = f"no column {listed(missing)}" if missing else "no column of features"
+        names = ", ".join(
+            f"{name} (--{_FLAGS.get(name, name)})" for name in (*others, "features")
+        )
         raise example_checks.DataError(
             f"{where} has {lack}; its columns are {listed(columns)}. Name those to "
-            "use by client_id, label and features."
+            f"use by {names}."
         )
     return list(wanted)
 
@@ -240,11 +246,13 @@ def _remedy(dtype: Any, value: Any, of_words: str = "") -> str:
     if dtype.kind == "M" or isinstance(value, _times()):
         return (
             "Turn dates into numbers, such as .dt.hour or the seconds since the first "
-            "of them, leave them out, or name the order of rows by time."
+            "of them, leave them out, or name the order of rows by time "
+            "(--time_column)."
         )
     return of_words or (
         "Turn it into numbers (of categories pandas.get_dummies makes a column each, "
-        "of texts pandas.to_numeric reads numbers), or leave it out."
+        "of texts pandas.to_numeric reads numbers), or leave it out: name the others "
+        "by features (--features)."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -53,6 +54,37 @@ def may_be_one(
         f"{where}{field}: {checks.shown(first)}{elsewhere} and {checks.shown(value)} "
         f"may be one {what} or two. {remedy}"
     )
+
+
+def as_read(text: str | bytes) -> str | bytes:
+    """Returns a text by what people see of it.
+
+    Args:
+      text: The text.
+
+    Returns:
+      It without spaces around it, and in one of the forms that Unicode has for
+      characters such as é.
+    """
+    text = text.strip()
+    return unicodedata.normalize("NFC", text) if isinstance(text, str) else text
+
+
+def write_alike(texts: Sequence[str | bytes]) -> str:
+    """Returns the remedy for texts that differ, and are one to people.
+
+    Args:
+      texts: The texts, of which `as_read` makes one.
+    """
+    have_spaces = any(text != text.strip() for text in texts)
+    have_forms = any(text.strip() != as_read(text) for text in texts)
+    ways = [
+        (have_spaces, "without spaces around them", ".str.strip()"),
+        (have_forms, "in one form of Unicode", ".str.normalize('NFC')"),
+    ]
+    how = " and ".join(words for is_way, words, _ in ways if is_way)
+    methods = "".join(method for is_way, _, method in ways if is_way)
+    return f"Write all alike, {how}: pandas' {methods} does so in a table."
 
 
 def check_no_weights(names: Collection[Any], where: str) -> None:

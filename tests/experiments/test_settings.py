@@ -206,6 +206,7 @@ GIVEN = {
     "data": ("here", "--task=own_data"),
     "client_column": ("hospital", "--task=own_data"),
     "label": ("diagnosis", "--task=own_data"),
+    "features": ("age,weight", "--task=own_data"),
     "class_weight": ("a:5,b:1", "--task=own_data"),
     "num_classes": (3, "--task=own_data"),
     "test_fraction": (0.5, "--task=own_data"),

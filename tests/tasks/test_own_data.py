@@ -111,6 +111,7 @@ WRITERS = {
         *((each, {"client_column": "who"}) for each in WRITERS),
         *((each, {"time_column": "day"}) for each in WRITERS),
         *((each, {"window": 2}) for each in WRITERS),
+        *((each, {"features": "a"}) for each in list(WRITERS)[1:]),
         ("JSON", {"label": "sick"}),
         ("a folder of images", {"label": "sick"}),
         ("a folder of images", {"num_classes": 2}),
@@ -137,6 +138,110 @@ def test_options_with_meaning_are_taken(tmp_path):
     write_sqlite(tmp_path)
     path = str(tmp_path / "c.sqlite")
     assert len(tasks.load("own_data", data=path, num_classes=2).train) == 1
+
+
+def _write_table(folder, kind, text):
+    """Writes a table of ann's and bob's rows, or a file of these for each."""
+    header, *rows = text.splitlines()
+    names = ("ann", "bob")
+    if kind == "table":
+        lines = [
+            f"client,{header}",
+            *(f"{each},{row}" for each in names for row in rows),
+        ]
+        (folder / "all.csv").write_text("\n".join(lines))
+        return folder / "all.csv"
+    for each in names:
+        (folder / f"{each}.csv").write_text(text)
+    return folder
+
+
+_BESIDE = """\
+id,a,day,"b, kg",label
+p1,1,2024-05-01,5,0
+p2,2,2024-05-02,6,1
+p3,3,2024-05-03,7,0
+"""
+
+
+@pytest.mark.parametrize("kind", ["table", "folder"])
+@pytest.mark.parametrize(
+    ("features", "expected"),
+    [("a", [[1], [2], [3]]), ('"b, kg",a', [[5, 1], [6, 2], [7, 3]])],
+)
+def test_features_are_the_columns_to_predict_from(tmp_path, kind, features, expected):
+    path = _write_table(tmp_path, kind, _BESIDE)
+    task = tasks.load("own_data", data=str(path), features=features)
+    parts = [part.examples("bob")[0] for part in (task.train, task.test)]
+    assert sorted(np.concatenate(parts).tolist()) == expected
+    with pytest.raises(
+        tasks.DataError, match=r"'p1'.*others by features \(--features\)"
+    ):
+        tasks.load("own_data", data=str(path))
+
+
+@pytest.mark.parametrize("kind", ["table", "folder"])
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ("a,age", r"no column \[?'age'\]?; its columns are .*--features\b"),
+        ("a,label", r"features names the column 'label', which (--)?label names"),
+        ("a,a", r"features names the column 'a', which (--)?features names"),
+        ("", r"features is empty\. Name a column"),
+        ("id", r"'id', row 0: expected numbers, found 'p1'"),
+    ],
+)
+def test_features_that_are_none_are_refused(tmp_path, kind, features, message):
+    path = _write_table(tmp_path, kind, _BESIDE)
+    with pytest.raises(ValueError, match=message) as caught:
+        tasks.load("own_data", data=str(path), features=features)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_columns_of_clients_and_times_are_no_features(tmp_path):
+    path = _write_table(tmp_path, "table", _BESIDE)
+    for option, name in (("client_column", "client"), ("time_column", "day")):
+        message = f"^--features names the column '{name}', which --{option} names"
+        given = {"features": f"a,{name}", "time_column": "day"}
+        with pytest.raises(ValueError, match=message):
+            tasks.load("own_data", data=str(path), **given)
+
+
+def test_a_table_that_lacks_a_column_is_told_with_its_flags(tmp_path):
+    write_clients(tmp_path)
+    message = r"Name those to use by label \(--label\), features \(--features\)\.$"
+    with pytest.raises(tasks.DataError, match=message):
+        tasks.load("own_data", data=str(tmp_path), label="ill")
+    (tmp_path / "all.csv").write_text(",client,a,label\n0,ann,1,0\n1,ann,2,1\n")
+    given = {"data": str(tmp_path / "all.csv")}
+    with pytest.raises(tasks.DataError, match=r"to use by features \(--features\)\.$"):
+        tasks.load("own_data", **given)
+    assert len(tasks.load("own_data", **given, features="a").train) == 1
+
+
+@pytest.mark.parametrize("kind", ["table", "folder"])
+@pytest.mark.parametrize(
+    ("text", "call"),
+    [
+        ("a;label\n1;0\n2;1\n", r"sep=';'\) reads"),
+        ("a;b;label\r1,5;2;0\r2,5;3;1\r", r"sep=';', decimal=','\) reads"),
+        ("\n \na\tlabel\n1.5\t0\n", r"sep='\\t'\) reads"),
+    ],
+)
+def test_a_table_without_commas_is_told_its_separator(tmp_path, kind, text, call):
+    path = tmp_path / "ann.csv"
+    path.write_text(text)
+    given = path if kind == "table" else tmp_path
+    with pytest.raises(
+        tasks.DataError, match=rf"ann\.csv.* is separated by '.*commas.*{call}\.$"
+    ):
+        tasks.load("own_data", data=str(given))
+
+
+@pytest.mark.parametrize("text", ["a;b,label\n1,0\n2,1\n", "a,label\n1,u;v\n2,u\n"])
+def test_a_table_with_commas_may_have_semicolons(tmp_path, text):
+    (tmp_path / "ann.csv").write_text(text)
+    assert tasks.from_folder(tmp_path).train.client_ids == ("ann",)
 
 
 def test_options_of_numbers_are_refused_too(tmp_path):
@@ -220,6 +325,17 @@ def test_a_space_around_a_label_makes_no_other_class(tmp_path, kind):
         tasks.load("own_data", data=str(path), **options)
     assert "\n" not in str(caught.value)
     assert "frame" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["npz", "json", "csv", "all.csv", "images"])
+def test_forms_of_one_character_make_no_other_class(tmp_path, kind):
+    options = {"client_column": "client"} if kind == "all.csv" else {}
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    path = _with_labels(tmp_path, kind, ["no", composed], ["no", decomposed])
+    with pytest.raises(
+        tasks.DataError, match=r"may be one class .*Unicode.*\.str\.normalize\('NFC'\)"
+    ):
+        tasks.load("own_data", data=str(path), **options)
 
 
 def test_letters_of_two_cases_are_two_classes(tmp_path):

@@ -195,7 +195,7 @@ def test_a_file_without_test_clients_says_what_to_write(tmp_path):
         with pytest.raises(
             tasks.DataError,
             match=r"no clients of the splits \['test'\]; its splits are \['train'\]\. "
-            r"Write .* 'test' by tasks\.write_sqlite, or name .* test_split\.$",
+            r"Write .* 'test' by tasks\.write_sqlite, or, in .* test_split\.$",
         ):
             tasks.from_sqlite(path, num_classes=2, element_spec=spec)
     assert tasks.from_sqlite(path, num_classes=2, test_split="train").test is not None

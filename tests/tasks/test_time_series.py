@@ -177,7 +177,7 @@ def test_a_bad_value_is_found_by_its_row_also_where_rows_are_put_in_order():
 
 def test_windows_need_time():
     with pytest.raises(
-        ValueError, match=r"window is 3.*Name the column of time by time"
+        ValueError, match=r"window is 3.*column of time by time \(--time_column\)"
     ):
         tasks.from_frame(_frame(), client_id="device", label="y", window=3)
 

@@ -250,11 +250,14 @@ def test_a_hundred_thousand_columns_are_not_compared_in_pairs():
     wide = pd.concat([_frame(), wide], axis=1)
     user_tables.check_table("frame", wide)
     names = list(wide.columns)
-    found = user_tables.feature_columns(names, ["owner", "ill"], None, "frame")
+    found = user_tables.feature_columns(
+        names, {"client_id": "owner", "label": "ill"}, None, "frame"
+    )
     assert found == ["age", *names[3:]]
-    assert user_tables.feature_columns(names, ["ill"], names[3:], "frame") == names[3:]
+    ill = {"label": "ill"}
+    assert user_tables.feature_columns(names, ill, names[3:], "frame") == names[3:]
     with pytest.raises(tasks.DataError, match="and 99973 more") as caught:
-        user_tables.feature_columns(names, ["absent"], None, "frame")
+        user_tables.feature_columns(names, {"label": "absent"}, None, "frame")
     assert len(str(caught.value)) < 1000
     with pytest.raises(tasks.DataError, match="column 'gene 7' more than once"):
         user_tables.check_table("frame", pd.concat([wide, wide[["gene 7"]]], axis=1))

@@ -119,6 +119,39 @@ def test_images_of_every_kind_have_the_channels_that_the_user_says(
         np.testing.assert_allclose(x, wanted, atol=1.01 / 255)
 
 
+def test_photos_for_printing_have_the_channels_that_the_user_says(tmp_path):
+    colour = (200, 30, 60)
+    path = tmp_path / "ann" / "cat" / "a.jpg"
+    path.parent.mkdir(parents=True)
+    image = Image.new("RGB", (16, 16), colour).convert("CMYK")
+    image.save(path, quality=95)
+    image.save(path.with_name("b.jpg"), quality=95)
+    for options, expected in (
+        ({"image_shape": (16, 16, 1)}, [round(0.299 * 200 + 0.587 * 30 + 0.114 * 60)]),
+        ({"image_shape": (16, 16, 3)}, colour),
+        ({}, colour),
+    ):
+        task = tasks.from_image_folder(tmp_path, **options)
+        x, _ = task.train.examples("ann")
+        wanted = np.broadcast_to(np.array(expected) / 255, (1, 16, 16, len(expected)))
+        np.testing.assert_allclose(x, wanted, atol=3 / 255)
+
+
+@pytest.mark.parametrize("mode", ["P", "1"])
+def test_a_table_of_colours_is_refused_where_tensorflow_does_not_read_it(folder, mode):
+    path = folder / "bob" / "dog" / "9.bmp"
+    Image.fromarray(_image(0)).convert(mode).save(path)
+    with pytest.raises(
+        tasks.DataError, match=r"9\.bmp: client 'bob': .* table of colours.* as PNG\.$"
+    ):
+        tasks.from_image_folder(folder, image_shape=(4, 5, 3))
+    Image.open(path).convert("RGB").save(path.with_suffix(".png"))
+    path.unlink()
+    task = tasks.from_image_folder(folder, image_shape=(4, 5, 3))
+    sizes = [part.num_examples("bob") for part in (task.train, task.test)]
+    assert sum(sizes) == 7
+
+
 def test_bad_images_are_named(folder):
     path = folder / "bob" / "dog" / "1.png"
     path.write_bytes(path.read_bytes()[:40])

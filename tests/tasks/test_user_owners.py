@@ -1,8 +1,11 @@
 """The clients that a user's tables name."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
+import tensorflow as tf
 
 import tasks
 
@@ -39,6 +42,69 @@ def test_clients_are_not_merged_when_their_ids_read_alike(other, dtype):
 def test_a_space_around_an_id_makes_no_other_client():
     with pytest.raises(tasks.DataError, match=r"'a' and 'a ' may be .*str\.strip"):
         _from_frame(_frame(owner=["a", "a", "a "]))
+
+
+_COMPOSED, _DECOMPOSED = "caf\u00e9", "cafe\u0301"
+
+
+def test_forms_of_one_character_make_no_other_client():
+    with pytest.raises(
+        tasks.DataError, match=r"may be one client .*Unicode.*\.str\.normalize\('NFC'\)"
+    ):
+        _from_frame(_frame(owner=[_COMPOSED, _COMPOSED, _DECOMPOSED]))
+    owner = pd.Series([_COMPOSED, _COMPOSED, _DECOMPOSED]).str.normalize("NFC")
+    assert _from_frame(_frame(owner=owner)).train.client_ids == (_COMPOSED,)
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+@pytest.mark.parametrize("kind", ["json", "table", "images"])
+@pytest.mark.parametrize(
+    ("first", "second", "remedy"),
+    [
+        ("a", "a ", r"without spaces .*\.str\.strip\(\) "),
+        (_COMPOSED, _DECOMPOSED, r"in one form of Unicode.*\.str\.normalize\('NFC'\) "),
+    ],
+)
+def test_clients_of_files_that_read_alike_are_refused(
+    tmp_path, kind, part, first, second, remedy
+):
+    owners = [("train", first), (part, second), ("test", first)]
+    for folder, owner in owners:
+        _write_client(tmp_path / folder, kind, owner)
+    load = {
+        "json": tasks.from_json,
+        "table": tasks.from_folder,
+        "images": tasks.from_image_folder,
+    }[kind]
+    with pytest.raises(
+        tasks.DataError, match=rf"may be one client or two\. Write all alike, {remedy}"
+    ) as caught:
+        load(tmp_path)
+    assert str(caught.value).startswith(str(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["json", "table", "images"])
+def test_clients_of_files_that_are_one_number_are_two(tmp_path, kind):
+    for owner in ("1", "01"):
+        _write_client(tmp_path, kind, owner)
+    path = {"data": str(tmp_path)}
+    assert set(tasks.load("own_data", **path).train.client_ids) == {"1", "01"}
+
+
+def _write_client(folder, kind, owner):
+    """Writes two examples of a client."""
+    folder.mkdir(exist_ok=True)
+    if kind == "json":
+        users = {owner: {"x": [[1.0], [2.0]], "y": [0, 1]}}
+        name = f"{len(list(folder.iterdir()))}.json"
+        (folder / name).write_text(json.dumps({"user_data": users}))
+    elif kind == "table":
+        (folder / f"{owner}.csv").write_text("x,label\n1,0\n2,1\n")
+    else:
+        image = tf.io.encode_png(np.zeros([2, 2, 1], np.uint8)).numpy()
+        for label in ("cat", "dog"):
+            (folder / owner / label).mkdir(parents=True, exist_ok=True)
+            (folder / owner / label / "1.png").write_bytes(image)
 
 
 @pytest.mark.parametrize(
