@@ -10,6 +10,7 @@ import tensorflow_federated as tff
 from tests import models, tiers
 from tests.execution.local.support import assert_same, call, training
 from tff_drift import algorithms, execution
+from tff_drift.execution.local.runners import clients
 
 ZERO = np.float32(0)
 BATCHES = tff.SequenceType(tff.TensorType(np.float32, [None, 4]))
@@ -237,3 +238,21 @@ def test_passes_over_a_shuffled_dataset_follow_each_other(passes, local_contexts
         # The first pass has the order that a single one has.
         assert first == tuple(map(float, call(context, first_orders, make())))
         assert set(first).isdisjoint(second), name
+
+
+def test_a_computation_that_cannot_be_looked_into_runs_as_it_is(monkeypatch):
+    def fails(graph):
+        raise KeyError("no such node")
+
+    monkeypatch.setattr(clients, "ClientProgram", fails)
+    context = execution.create_local_execution_context(batch_clients=True)
+    computation, data = _of_each(_slice), _data()
+    assert training(context, computation, data) == [
+        "one by one: it cannot be vectorized: KeyError: 'no such node'"
+    ]
+    found = call(context, computation, data)
+    expected = [
+        sum(batch[: int(batch[0, 0] > 0) + 1].sum() for batch in client)
+        for client in data
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)

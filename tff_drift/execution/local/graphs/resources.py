@@ -105,7 +105,7 @@ def initialize_first(
 def _first_values(nodes: Mapping[str, Any], initializer: str) -> dict[str, str]:
     """Returns the nodes that give resources their first values, by the resource's."""
     found: dict[str, str] = {}
-    pending, seen = [initializer], set()
+    pending, seen = [initializer], set[str]()
     while pending:
         node = nodes[pending.pop()]
         if node.op == "NoOp":  # A group, perhaps of groups.
@@ -119,7 +119,7 @@ def _first_values(nodes: Mapping[str, Any], initializer: str) -> dict[str, str]:
 
 def _wait_for(nodes: Mapping[str, Any], node: Any, first: str) -> None:
     """Has a node run after another one, unless that needs it."""
-    pending, needed = [first], set()
+    pending, needed = [first], set[str]()
     while pending:
         name = pending.pop()
         if name not in needed:

@@ -8,7 +8,8 @@ have just computed, which is in stacks of a group's clients and stays in these.
 from __future__ import annotations
 
 import abc
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -300,10 +301,8 @@ class StackedClients(ManyClients):
         later = bool(own) and function.steps[0].phase > 0
         in_turn = later and function.one_at_a_time
         _require(policy.vectorizing_asked_for(options.batch_clients, later, in_turn))
-        try:
+        with _saying_why_not():
             program = ClientProgram(client_graph(function, summed))
-        except UnsupportedGraphError as error:
-            raise NotVectorizedError(f"it cannot be vectorized: {error}") from error
         self._functions = VectorizedFunctions(program, options.limits, options.saved)
 
     def _divide(self, values: Mapping[Leaf, Any]) -> Route:
@@ -346,17 +345,27 @@ def _build_runner(
     # To know the last, the function has to be built.
     one_at_a_time = has_datasets and asked_for is not False and function.one_at_a_time
     _require(policy.vectorizing_asked_for(asked_for, has_datasets, one_at_a_time))
-    try:
+    with _saying_why_not():
         client = ClientProgram(client_graph(function, summed))
         runner = options.runners.get(client.content)
         if runner is None:
             runner = VectorizedRunner(client, options)
             options.runners[client.content] = runner
-    except UnsupportedGraphError as error:
-        raise NotVectorizedError(f"it cannot be vectorized: {error}") from error
     fewest = runner.fewest_patch_values
     _require(policy.vectorizing_may_pay(options.limits, asked_for, fewest))
     return runner
+
+
+@contextlib.contextmanager
+def _saying_why_not() -> Iterator[None]:
+    """Has clients run one by one whose computation cannot be vectorized."""
+    try:
+        yield
+    except UnsupportedGraphError as error:
+        raise NotVectorizedError(f"it cannot be vectorized: {error}") from error
+    except Exception as error:  # TensorFlow's own, of any class.
+        said = f"{type(error).__name__}: {checks.shortened(error)}"
+        raise NotVectorizedError(f"it cannot be vectorized: {said}") from error
 
 
 def _reason(error: tf.errors.OpError) -> str:
