@@ -256,3 +256,26 @@ def test_a_loop_may_leave_out_the_shapes_of_its_values(local):
     expected = [(8 * k) / 8 * 2 + 3.5 for k in range(4)]
     data = [[np.float32(8 * k)] * 2 for k in range(4)]
     assert call(local, computation, data) == expected
+
+
+def test_sequences_are_summed(fast):
+    """Which TFF's worker does not do."""
+    element = collections.OrderedDict(a=np.float32, b=tff.TensorType(np.int32, [2]))
+
+    @tff.federated_computation(tff.SequenceType(element))
+    def summed(data):
+        return tff.sequence_sum(data)
+
+    @tff.federated_computation(_at_clients(INTS))
+    def doubled_of_clients(data):
+        double = tf_computation(lambda x: 2 * x, np.int32)
+        doubled = tff.federated_computation(
+            lambda each: tff.sequence_sum(tff.sequence_map(double, each)), INTS
+        )
+        return tff.federated_sum(tff.federated_map(doubled, data))
+
+    elements = [{"a": 1.5, "b": [1, 2]}, {"a": 2.0, "b": [3, 4]}]
+    for data, a, b in ((elements, 3.5, [4, 6]), ([], 0, [0, 0])):
+        found = call(fast, summed, data)
+        assert (found["a"], found["b"].tolist()) == (a, b)
+    assert call(fast, doubled_of_clients, [*NUMBERS, []]) == 2 * (1 + 2 + 3 + 4 + 7)

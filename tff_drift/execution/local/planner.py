@@ -124,7 +124,7 @@ class _Planner(language.Interpreter):
             return self._secure_sum(block, argument)
         if name in ("federated_select", "federated_secure_select"):
             return self._select(block, argument)
-        if name in ("sequence_map", "sequence_reduce"):
+        if name in ("sequence_map", "sequence_reduce", "sequence_sum"):
             return self._run(block, argument, result_type, False)
         raise NotImplementedError(
             f"The local execution context does not support the intrinsic {name!r}."

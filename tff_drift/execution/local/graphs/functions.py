@@ -69,6 +69,8 @@ class GraphBuilder(Interpreter):
             variant, zero, function = argument
             element_type = block.type_signature.parameter[0].element
             return self._reduce(variant, zero, function, element_type)
+        if block.uri == "sequence_sum":
+            return self._sum(argument, block.type_signature.result)
         if block.uri in ("federated_select", "federated_secure_select"):
             return self._select(*argument)
         raise NotImplementedError(
@@ -108,6 +110,18 @@ class GraphBuilder(Interpreter):
         if isinstance(zero, language.Struct):
             return compat.structure.pack_sequence_as(zero, list(reduced))
         return reduced[0]
+
+    def _sum(self, variant: tf.Tensor, element_type: compat.Type) -> Any:
+        """Returns the sum of a sequence's elements, leaf by leaf."""
+        leaf_types = language.leaf_types(element_type)
+        zeros = (tf.zeros(leaf.shape, leaf.dtype) for leaf in leaf_types)
+
+        def add(argument: Any) -> Any:
+            total, element = map(language.leaves, argument)
+            return language.pack(element_type, map(tf.add, total, element))
+
+        zero, function = language.pack(element_type, zeros), language.TreeFunction(add)
+        return self._reduce(variant, zero, function, element_type)
 
     def _select(self, keys: tf.Tensor, server_value: Any, select: Any) -> tf.Tensor:
         """Returns the sequence of what a client selected, in the order of its keys."""
