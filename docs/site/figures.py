@@ -44,9 +44,8 @@ def _curves(folder: pathlib.Path) -> Any:
 def _speed(folder: pathlib.Path) -> Any:
     """Draws rounds in units of FedJAX's, with their seconds."""
     rounds = pd.read_csv(folder / "speed.csv").sort_values("ratio", ascending=False)
-    figure, (panel,) = style.panels(1, (7.5, 4.8))
-    colours = rounds["sitting"].map({"evening": "#0072B2", "morning": "#9DB7CC"})
-    bars = panel.barh(rounds["workload"], rounds["ratio"], color=colours)
+    figure, (panel,) = style.panels(1, (7.5, 5.6))
+    bars = panel.barh(rounds["workload"], rounds["ratio"], color="#0072B2")
     told = [f"{one.ratio:.2f} ({one.tff_drift:.3f} s)" for one in rounds.itertuples()]
     panel.axvline(1, color=style.colour(0), linewidth=0.8, zorder=0)
     on_white = {"facecolor": "white", "edgecolor": "none", "pad": 1}
