@@ -1,11 +1,14 @@
 """Runs that begin with weights that are given."""
 
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import algorithms, execution, simulation
+from tff_drift.models import weight_places
 
 pytestmark = pytest.mark.no_smoke
 
@@ -247,3 +250,9 @@ def test_other_weights_are_refused_with_the_remedy(
         )
     with pytest.raises(TypeError, match="weights of a model as initial_weights"):
         run(process, train, initial_state=weights)
+
+
+def test_a_users_own_model_around_a_keras_model_tells_no_places():
+    """It may train other weights, or in another order."""
+    own = types.SimpleNamespace(_keras_model=net())
+    assert weight_places.find_weight_places(own) is None

@@ -21,6 +21,7 @@ from tff_drift.models import (
 from tff_drift.models.constraints import check_unconstrained
 from tff_drift.models.metric_states import check_different_names
 from tff_drift.models.outputs import by_output, named_outputs, weights_by_output
+from tff_drift.models.weight_places import HasKerasWeights
 
 # The module of TFF's models around Keras 2 models.
 _OF_TFF = tff.learning.models.from_keras_model.__module__
@@ -173,7 +174,7 @@ def as_in_fit(
     return _Keras2Model(model, model.input_spec)
 
 
-class _Keras2Model(tff.learning.models.VariableModel):
+class _Keras2Model(tff.learning.models.VariableModel, HasKerasWeights):
     """What TFF makes of a Keras 2 model, with the forward pass of Keras' `fit`.
 
     TFF calls the Keras model as a function of its own. Across that border the mask of

@@ -27,6 +27,7 @@ from tff_drift.models.stateless import (
     outside_values,
     split_variables,
 )
+from tff_drift.models.weight_places import HasKerasWeights
 
 
 def from_keras3(
@@ -229,7 +230,7 @@ def _checked(input_spec: Any) -> example_weights.Batch:
     return batch
 
 
-class _Keras3Model(tff.learning.models.VariableModel):
+class _Keras3Model(tff.learning.models.VariableModel, HasKerasWeights):
     """A Keras 3 model with variables of its own."""
 
     def __init__(

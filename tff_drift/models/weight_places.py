@@ -47,17 +47,29 @@ def ordered_weights(keras_model: Any) -> list[Any]:
     return list({id(weight): weight for weight in weights}.values())
 
 
+class HasKerasWeights:
+    """Marks models of TFF whose weights are those of a Keras model, in its order.
+
+    A model of a user's may have a Keras model too, and train other weights.
+
+    Attributes:
+      _keras_model: The Keras model.
+    """
+
+    _keras_model: Any
+
+
 def find_weight_places(
     model: tff.learning.models.VariableModel,
 ) -> WeightPlaces | None:
     """Returns the places of a model's weights in the Keras model that it was made of.
 
     Args:
-      model: A model; `None` is returned of one that was not made of a Keras model.
+      model: A model; `None` is returned of one that is not marked `HasKerasWeights`.
     """
-    keras_model = getattr(model, "_keras_model", None)
-    if keras_model is None:
+    if not isinstance(model, HasKerasWeights):
         return None
+    keras_model = model._keras_model
     weights = ordered_weights(keras_model)
     place_of = {id(weight): place for place, weight in enumerate(weights)}
     parts = (
