@@ -499,50 +499,6 @@ def test_classes_beyond_the_outputs_have_no_weights(outputs, loss, last):
     models.from_keras2(dense(1), squares, spec, class_weight={7: 5})
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"metrics": ["mae"]}, r"metrics\[0\] must be .* found 'mae'"),
-        ({"metrics": {"a": []}}, "metrics must be a list of .* found {'a'"),
-        ({"weighted_metrics": [None]}, r"weighted_metrics\[0\] must be .* found None"),
-        ({"input_spec": (X, Y)}, "each of input_spec must be a tf.TensorSpec, found"),
-    ],
-)
-def test_arguments_of_another_kind_are_named(changes, message):
-    arguments = {"input_spec": against_keras.spec_of((X, Y)), **changes}
-    with pytest.raises(TypeError, match=message):
-        models.from_keras2(dense(), crossentropy(), **arguments)
-
-
-def test_a_compiled_model_is_taken_and_stays_compiled():
-    keras_model = dense()
-    keras_model.compile("sgd", "mse")
-    spec = against_keras.spec_of((X, Y))
-    models.from_keras2(keras_model, crossentropy(), spec)
-    assert keras_model.evaluate(X, keras_model(X), verbose=0) == 0
-
-    def model_fn():
-        built = dense()
-        built.compile("sgd", "mse")
-        return tff.learning.models.from_keras_model(built, crossentropy(), spec)
-
-    with pytest.raises(ValueError, match=r"compiled.*compile=False.*from_keras2"):
-        algorithms.build_fed_avg(model_fn, 0.1)
-
-
-def test_a_metric_from_outside_is_refused_by_name():
-    metric = tf.keras.metrics.SparseCategoricalAccuracy()
-    spec = against_keras.spec_of((X, Y))
-    for argument in ("metrics", "weighted_metrics"):
-        with pytest.raises(ValueError, match=r"a metric .* outside .* in model_fn"):
-            algorithms.build_fed_avg(
-                lambda each=argument: models.from_keras2(
-                    dense(), crossentropy(), spec, **{each: [metric]}
-                ),
-                0.1,
-            )
-
-
 @pytest.mark.parametrize("labels", [[-1.0, 1.0, 0.0, 9.0], [-1, 1, 0, 9]])
 def test_labels_that_are_no_class_of_the_table_weigh_one(labels):
     weights = example_weights.with_class_weights(
