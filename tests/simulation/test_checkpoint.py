@@ -84,6 +84,28 @@ def test_named_structures_live_side_by_side(path):
         loaded.restore("other", [])
 
 
+def test_small_arrays_are_compressed_and_large_ones_are_not(path):
+    small = [np.full(1000, each, np.float32) for each in range(50)]
+    save_checkpoint(path, 1, {}, {"small": small})
+    assert path.stat().st_size < 50 * 4000 / 4
+    large = np.zeros(2**14, np.float32)
+    save_checkpoint(path, 1, {}, {"small": small, "large": [large]})
+    assert path.stat().st_size > large.nbytes
+    loaded = load_checkpoint(path)
+    assert _bits(loaded.restore("small", small)) == _bits(small)
+    assert _bits(loaded.restore("large", [large])) == _bits([large])
+
+
+def test_an_archive_without_compression_is_read(path):
+    """As 0.1 wrote it."""
+    save_checkpoint(path, 12, {}, {"server_state": _state()})
+    with np.load(path) as archive:
+        members = dict(archive)
+    np.savez(path, **members)
+    restored = load_checkpoint(path).restore("server_state", _state())
+    assert _bits(restored) == _bits(_state())
+
+
 @pytest.mark.parametrize("step", ["open", "write", "fsync", "replace", "fsync_folder"])
 def test_failure_at_any_step_leaves_the_old_or_the_new(path, monkeypatch, step):
     save_checkpoint(path, 1, {}, {"server_state": [np.arange(1000)]})

@@ -1,10 +1,11 @@
 """One file that holds a run at the end of a round.
 
-A checkpoint is an uncompressed NumPy archive (`.npz`, read without pickle) of
-every leaf of the run's structures, bit for bit, and of a header in JSON: the
-file's format, the number of rounds completed, the run's description, and the
-path, dtype and shape of every leaf. Each member carries a checksum, so a damaged
-file is distinguished from a whole one.
+A checkpoint is a NumPy archive (`.npz`, read without pickle) of every leaf of the
+run's structures, bit for bit, and of a header in JSON: the file's format, the number
+of rounds completed, the run's description, and the path, dtype and shape of every
+leaf. Each member carries a checksum, so a damaged file is distinguished from a whole
+one. Small members are compressed: adapters are many small leaves, which compression
+makes smaller by more than their names take; large ones would take too long.
 
 The server's non-trainable weights, which no round changes, such as those of a frozen
 backbone, are in an archive of their own beside it, if they are large: it is written
@@ -40,6 +41,11 @@ _SERVER_STATE, _FROZEN_PATHS = "server_state", "global_model_weights/non_trainab
 _LEAST_FROZEN_BYTES = 2**20
 
 _HEADER = "header"
+# What a compressed member may hold. Without a limit, a small archive from elsewhere
+# could fill the RAM.
+_MOST_COMPRESSED_BYTES = 2**16
+# A member has a header of NumPy's before the values, of 128 bytes or a little more.
+_MOST_HEADER_BYTES = 2**10
 # Booleans, integers, unsigned integers, floats, complex numbers.
 _SAVED_KINDS = "biufc"
 # NumPy drops NULs at the end of texts of a fixed length, unless something follows.
@@ -260,14 +266,17 @@ def _write_leaves(
 
 
 def _write_arrays(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes an archive as `np.savez` does.
+    """Writes an archive as `np.savez` does, and compresses small arrays.
 
-    That one leaves the archive open where the disk is full, and Python complains in the
+    NumPy leaves the archive open where the disk is full, and Python complains in the
     archive's destructor.
     """
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+            info = zipfile.ZipInfo(f"{name}.npy")
+            if array.nbytes <= _MOST_COMPRESSED_BYTES - _MOST_HEADER_BYTES:
+                info.compress_type = zipfile.ZIP_DEFLATED
+            with archive.open(info, "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asanyarray(array))
 
 
@@ -350,14 +359,15 @@ def _load_frozen(path: pathlib.Path, digest: str) -> dict[str, np.ndarray]:
 
 
 def _check_members(archive: Any) -> None:
-    """Raises unless an archive is as large as it reads: ours are not compressed."""
+    """Raises unless members are compressed as `_write_arrays` does, or not at all."""
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise ValueError("it is not an archive of arrays")
     for member in archive.zip.infolist():
-        if member.compress_type != zipfile.ZIP_STORED:
-            raise ValueError(
-                f"its member {checks.shown(member.filename)} is compressed"
-            )
+        is_small = member.file_size <= _MOST_COMPRESSED_BYTES
+        is_deflated = member.compress_type == zipfile.ZIP_DEFLATED
+        if member.compress_type != zipfile.ZIP_STORED and not (is_deflated and is_small):
+            name = checks.shown(member.filename)
+            raise ValueError(f"its member {name} is compressed in another way")
 
 
 def _check_format(path: pathlib.Path, header: Mapping[str, Any]) -> None:
