@@ -35,7 +35,7 @@ class Owners:
           DataError: If a value is missing, is a float that may have been rounded, or
             may be the client of another value, here or in a table before: like 1 and
             1.0, 1 and "1.0", "a" and " a", or Unicode's forms of "é"; or, in one
-            table, 1 and "1".
+            table, 1 and "1"; or if values do not sort, like 1 and a date.
         """
         if owners.isna().any():
             raise example_checks.DataError(
@@ -52,6 +52,7 @@ class Owners:
             for place in self._like(value, where):
                 if str(place[0]) != str(value):
                     raise _may_be_one(place, (value, where), owners.name)
+        _check_sorts(owners, where)
 
     def add_text(self, owner: str, where: str) -> None:
         """Adds a client that a text names.
@@ -97,6 +98,18 @@ def _distinct(owners: pd.Series, where: str) -> list[Any]:
                 f"{checks.shown(owners.name)}. Give clients strings or numbers."
             ) from None
     return [value for _, value in found]
+
+
+def _check_sorts(owners: pd.Series, where: str) -> None:
+    """Raises if a table's rows cannot be grouped by client in the clients' order."""
+    try:
+        owners.factorize(sort=True)
+    except TypeError as error:
+        raise example_checks.DataError(
+            f"{where}, column {checks.shown(owners.name)}: clients of several kinds "
+            f"cannot be sorted ({error}). Write all ids as strings, alike, such as by "
+            "pandas' .astype(str)."
+        ) from error
 
 
 def _number(text: str) -> float | None:

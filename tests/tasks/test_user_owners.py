@@ -39,6 +39,18 @@ def test_clients_are_not_merged_when_their_ids_read_alike(other, dtype):
     assert sum(map(task.train.num_examples, task.train.client_ids)) == 3
 
 
+@pytest.mark.parametrize(
+    "other", [pd.Timestamp("2024-05-01"), (1, 2), 1j], ids=["date", "tuple", "complex"]
+)
+def test_clients_of_kinds_that_do_not_sort_are_refused(other):
+    owner = pd.Series([1, other, 1], dtype=object)
+    with pytest.raises(
+        tasks.DataError,
+        match=r"frame, column 'owner': .* cannot be sorted .*astype\(str\)",
+    ):
+        _from_frame(_frame(owner=owner))
+
+
 def test_a_space_around_an_id_makes_no_other_client():
     with pytest.raises(tasks.DataError, match=r"'a' and 'a ' may be .*str\.strip"):
         _from_frame(_frame(owner=["a", "a", "a "]))

@@ -364,8 +364,8 @@ def _check_members(archive: Any) -> None:
         raise ValueError("it is not an archive of arrays")
     for member in archive.zip.infolist():
         is_small = member.file_size <= _MOST_COMPRESSED_BYTES
-        is_deflated = member.compress_type == zipfile.ZIP_DEFLATED
-        if member.compress_type != zipfile.ZIP_STORED and not (is_deflated and is_small):
+        allowed = zipfile.ZIP_DEFLATED if is_small else zipfile.ZIP_STORED
+        if member.compress_type not in (allowed, zipfile.ZIP_STORED):
             name = checks.shown(member.filename)
             raise ValueError(f"its member {name} is compressed in another way")
 
