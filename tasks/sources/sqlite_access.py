@@ -9,7 +9,7 @@ import urllib.parse
 from collections.abc import Iterator
 
 from tasks.sources import example_checks
-from tff_drift import files
+from tff_drift import checks, files
 
 _HEADER_BYTES = 100
 _MAGIC = b"SQLite format 3\x00"
@@ -94,11 +94,12 @@ def errors_of(
       Nothing.
 
     Raises:
-      DataError: For any error of SQLite.
+      DataError: For any error of SQLite, and for texts that are none.
     """
     try:
         yield
-    except sqlite3.Error as error:
+    # The latter for a text that is damaged, one that SQLite quotes too.
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         if "locked" in str(error) or "busy" in str(error):
             remedy = "Another program is writing to it: try again when it is done."
         elif "unable to open" in str(error):
@@ -106,5 +107,6 @@ def errors_of(
         else:
             remedy = f"It may be damaged: {if_damaged}."
         raise example_checks.DataError(
-            f"{path} cannot be read as a SQLite file ({error}). {remedy}"
+            f"{path} cannot be read as a SQLite file ({checks.shortened(error)}). "
+            f"{remedy}"
         ) from error

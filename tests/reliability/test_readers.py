@@ -298,6 +298,36 @@ def test_a_whole_sqlite_file_is_read(place, sqlite_bytes):
     assert _check_sqlite(path)
 
 
+_DAMAGED_STATEMENTS = [
+    # SQLite quotes what it cannot read, and Python cannot decode that.
+    (b"CREATE TABLE", b"CREATE T\xccBLE"),
+    # What SQLite quotes has several lines.
+    (b"TEXT NOT NULL", b'TEXT"NOT NULL'),
+]
+
+
+@pytest.mark.parametrize(("whole", "damaged"), _DAMAGED_STATEMENTS)
+def test_a_damaged_statement_is_refused(place, sqlite_bytes, whole, damaged):
+    path = place / "data.sqlite"
+    path.write_bytes(sqlite_bytes.replace(whole, damaged))
+
+    assert not _check_sqlite(path)
+
+
+@pytest.mark.parametrize(("whole", "damaged"), _DAMAGED_STATEMENTS)
+def test_an_index_with_a_damaged_statement_is_made_anew(
+    tmp_path, sqlite_bytes, whole, damaged
+):
+    path = tmp_path / "indexed.sqlite"
+    path.write_bytes(sqlite_bytes)
+    index = path.with_name(path.name + row_index.SUFFIX)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_index, "_KEPT_FROM_BYTES", 0)
+        assert _check_sqlite(path)
+        index.write_bytes(index.read_bytes().replace(whole, damaged))
+        assert _check_sqlite(path)
+
+
 @fuzz
 @hypothesis.given(damage=damages())
 def test_a_damaged_index_gives_no_other_clients_rows(place, sqlite_bytes, damage):

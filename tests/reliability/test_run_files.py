@@ -185,6 +185,20 @@ def test_a_store_is_refused_or_has_the_states_it_was_given(
         np.testing.assert_array_equal(state["variate"], _client(value)["variate"])
 
 
+@pytest.mark.parametrize(
+    ("whole", "damaged"),
+    [(b"CREATE TABLE", b"CREATE T\xccBLE"), (b"INTEGER NOT", b'INTEGER"NOT')],
+)
+def test_a_store_with_a_damaged_statement_is_refused(tmp_path, store, whole, damaged):
+    folder = tmp_path / "states"
+    shutil.copytree(store, folder)
+    path = folder / "index.sqlite"
+    path.write_bytes(path.read_bytes().replace(whole, damaged))
+    with pytest.raises(client_states.ClientStatesError, match="is damaged") as caught:
+        client_states.DiskClientStates(folder, _CLIENT)
+    assert "\n" not in str(caught.value)
+
+
 _SETTINGS = json.dumps(
     {
         "format": tuned_settings.FORMAT,

@@ -172,7 +172,7 @@ class DiskClientStates(ClientStates):
             raise self._unusable(error) from error
         # SQLite's message quotes what it cannot read.
         except (EOFError, UnicodeDecodeError, sqlite3.DatabaseError) as error:
-            raise self._damaged(str(error)) from error
+            raise self._damaged(checks.shortened(error)) from error
 
     def _damaged(self, what: str) -> ClientStatesError:
         return ClientStatesError(

@@ -267,8 +267,8 @@ class ClientStates(abc.ABC):
 
     def _unusable(self, error: Exception) -> ClientStatesError:
         return ClientStatesError(
-            f"{self} cannot be used: {error}. Choose a folder that can be created and "
-            "written, on a disk with enough space."
+            f"{self} cannot be used: {checks.shortened(error)}. Choose a folder that "
+            "can be created and written, on a disk with enough space."
         )
 
     def _check_made_with(self, identity: str) -> None:
