@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ import tensorflow_federated as tff
 from tests.simulation import fakes
 from tff_drift import checks, files
 from tff_drift.simulation import ClientDatasets, read_rows, run_training
+from tff_drift.simulation.records.checkpoint import load_checkpoint
 
 
 def run(folder, rounds=2):
@@ -189,3 +191,11 @@ def test_long_values_are_cut():
     assert len(checks.shown("x" * 10**6)) < 250
     assert "\n" not in checks.shown(np.zeros([9, 9]))
     assert len(checks.shown(ClientDatasets)) < 250
+
+
+def test_an_archive_of_stored_members_is_read(tmp_path):
+    run(tmp_path)
+    with zipfile.ZipFile(tmp_path / "checkpoint.npz") as archive:
+        kinds = {member.compress_type for member in archive.infolist()}
+    assert kinds == {zipfile.ZIP_STORED}
+    assert load_checkpoint(tmp_path / "checkpoint.npz").rounds_completed == 2

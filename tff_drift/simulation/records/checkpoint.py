@@ -4,12 +4,14 @@ A checkpoint is a NumPy archive (`.npz`, read without pickle) of every leaf of t
 run's structures, bit for bit, and of a header in JSON: the file's format, the number
 of rounds completed, the run's description, and the path, dtype and shape of every
 leaf. Each member carries a checksum, so a damaged file is distinguished from a whole
-one. Small members are compressed: adapters are many small leaves, which compression
-makes smaller by more than their names take; large ones would take too long.
+one.
 
 The server's non-trainable weights, which no round changes, such as those of a frozen
 backbone, are in an archive of their own beside it, if they are large: it is written
-once, before the first checkpoint that names it with a digest of what it holds.
+once, before the first checkpoint that names it with a digest of what it holds. Such
+checkpoints have their small arrays compressed: adapters are many small leaves, whose
+names take more than a hundredth of the bytes, and beside a round of a large model the
+milliseconds do not count.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ _LEAST_FROZEN_BYTES = 2**20
 _HEADER = "header"
 # What a compressed member may hold. Without a limit, a small archive from elsewhere
 # could fill the RAM.
-_MOST_COMPRESSED_BYTES = 2**16
+_MOST_COMPRESSED_BYTES = 2**18
 # A member has a header of NumPy's before the values, of 128 bytes or a little more.
 _MOST_HEADER_BYTES = 2**10
 # Booleans, integers, unsigned integers, floats, complex numbers.
@@ -201,7 +203,7 @@ def save_checkpoint(
         header.update(format_version=_VERSION_WITH_FROZEN, frozen_sha256=digest)
         for name in frozen:
             del leaves[_SERVER_STATE][name]
-    _write_leaves(path, header, leaves)
+    _write_leaves(path, header, leaves, compress=bool(digest))
 
 
 def _frozen(leaves: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -252,6 +254,7 @@ def _write_leaves(
     path: pathlib.Path,
     header: Mapping[str, Any],
     leaves: Mapping[str, Mapping[str, np.ndarray]],
+    compress: bool = False,
 ) -> None:
     """Writes leaves of structures with a header."""
     arrays = {
@@ -262,11 +265,13 @@ def _write_leaves(
     paths = {name: list(each) for name, each in leaves.items()}
     encoded = json.dumps({**header, "paths": paths}).encode()
     arrays[_HEADER] = np.frombuffer(encoded, np.uint8)
-    files.replace_file(path, lambda file: _write_arrays(file, arrays))
+    files.replace_file(path, lambda file: _write_arrays(file, arrays, compress))
 
 
-def _write_arrays(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes an archive as `np.savez` does, and compresses small arrays.
+def _write_arrays(
+    file: BinaryIO, arrays: Mapping[str, np.ndarray], compress: bool
+) -> None:
+    """Writes an archive as `np.savez` does, with small arrays compressed if need be.
 
     NumPy leaves the archive open where the disk is full, and Python complains in the
     archive's destructor.
@@ -274,7 +279,7 @@ def _write_arrays(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
             info = zipfile.ZipInfo(f"{name}.npy")
-            if array.nbytes <= _MOST_COMPRESSED_BYTES - _MOST_HEADER_BYTES:
+            if compress and array.nbytes <= _MOST_COMPRESSED_BYTES - _MOST_HEADER_BYTES:
                 info.compress_type = zipfile.ZIP_DEFLATED
             with archive.open(info, "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asanyarray(array))
