@@ -269,10 +269,10 @@ def test_metrics_that_make_their_variables_late(name):
         np.testing.assert_allclose(found[metric], value, rtol=1e-5)
 
 
-def test_a_layer_that_is_adapted_in_the_model_function():
+def test_a_layer_that_is_adapted_to_a_dataset_in_the_model_function():
     def model_fn():
         layer = keras.layers.Normalization()
-        layer.adapt(X)
+        layer.adapt(tf.data.Dataset.from_tensor_slices(X).batch(2))
         keras_model = keras.Sequential(
             [keras.layers.Input([4]), layer, keras.layers.Dense(3)]
         )

@@ -20,6 +20,7 @@ from tff_drift.models import (
 )
 from tff_drift.models.constraints import check_unconstrained
 from tff_drift.models.metric_states import check_different_names
+from tff_drift.models.normalizations import normalizing_by_weights
 from tff_drift.models.outputs import by_output, named_outputs, weights_by_output
 from tff_drift.models.weight_places import HasKerasWeights
 
@@ -268,7 +269,11 @@ class _Keras2Model(tff.learning.models.VariableModel, HasKerasWeights):
 
     @autograph.traced_as_written
     def predict_on_batch(self, x: Any, training: bool = True) -> Any:
-        return self._keras_model(x, training=training)
+        return self._call(x, training)
+
+    def _call(self, x: Any, training: bool) -> Any:
+        with normalizing_by_weights(self._keras_model):
+            return self._keras_model(x, training=training)
 
     @autograph.traced_as_written
     def forward_pass(
@@ -282,7 +287,7 @@ class _Keras2Model(tff.learning.models.VariableModel, HasKerasWeights):
         # Of calls before, such as the one on placeholders that built the model.
         for layer in self._keras_model._flatten_layers():
             layer._losses.clear()
-        predictions = self._keras_model(inputs, training=training)
+        predictions = self._call(inputs, training)
         loss = self._loss(labels, predictions, weights)
         for metric in self._model.get_metrics():
             self._update(metric, labels, predictions, loss, weights)

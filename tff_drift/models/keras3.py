@@ -19,6 +19,7 @@ from tff_drift.models.metric_states import (
     build_metric_states,
     check_counts,
 )
+from tff_drift.models.normalizations import learning_layers
 from tff_drift.models.outputs import Objective
 from tff_drift.models.stateless import (
     ModelOutput,
@@ -186,6 +187,8 @@ def assign_to_keras3(model_weights: Any, keras_model: Any) -> None:
     for part, variables in parts.items():
         for variable, value in zip(variables, values[part], strict=True):
             variable.assign(value)
+    for layer in learning_layers(keras_model):
+        layer.finalize_state()
 
 
 def check_training(model: tff.learning.models.VariableModel) -> None:
@@ -203,7 +206,6 @@ def check_training(model: tff.learning.models.VariableModel) -> None:
       Exception: What a user's code raises.
     """
     if isinstance(model, _Keras3Model):
-        model._model.check_not_adapted_in_graph()
         check_counts(
             model._metrics,
             example_weights.split(model.input_spec).labels,

@@ -13,6 +13,7 @@ from tff_drift import checks
 from tff_drift.layers import step_seed
 from tff_drift.models import shared_values
 from tff_drift.models.constraints import check_unconstrained
+from tff_drift.models.normalizations import normalizing_by_weights
 from tff_drift.tensors import eagerly
 
 T = TypeVar("T")
@@ -20,8 +21,9 @@ T = TypeVar("T")
 # What to do about layers that are adapted where models are built.
 ADAPT_OUTSIDE = (
     "TFF builds models in graphs, in which nothing is computed yet. Adapt it outside, "
-    "and make the layer of what it learned: Normalization(mean=layer.mean.numpy(), "
-    "variance=layer.variance.numpy()), or vocabulary=layer.get_vocabulary()."
+    "where mean = layer.adapt_mean.numpy(), variance = layer.adapt_variance.numpy() or "
+    "vocabulary = layer.get_vocabulary() is what it learned, and make it in model_fn "
+    "as Normalization(mean=mean, variance=variance) or with vocabulary=vocabulary."
 )
 # Keras casts a seed to 32 bits, of which one is the sign.
 _SEED_BITS = 0x7FFFFFFF
@@ -148,21 +150,6 @@ class StatelessModel:
             lambda: self.keras_model(inputs, training=False),
         )
 
-    def check_not_adapted_in_graph(self) -> None:
-        """Raises if a layer was adapted in a graph, where it has learned nothing yet.
-
-        Raises:
-          ValueError: If one was; the message says what to do.
-        """
-        for layer in self.keras_model._flatten_layers():
-            # `Normalization` keeps what it is given; `mean` may be what it learned.
-            is_adapted = getattr(layer, "input_mean", 0) is None
-            if is_adapted and tf.is_symbolic_tensor(getattr(layer, "mean", None)):
-                raise ValueError(
-                    f"model_fn adapts the layer {checks.shown(layer.name)}. "
-                    f"{ADAPT_OUTSIDE}"
-                )
-
     def initial_values(self) -> tuple[list[Any], list[Any]]:
         """Returns the values of the trainable and of the other weights, now."""
         shared_values.remember(each.value for each in self.non_trainable)
@@ -197,7 +184,8 @@ class StatelessModel:
         ]
         with keras.StatelessScope(mapping, collect_losses=True) as scope:
             before = dict(scope.state_mapping)
-            predictions = self.keras_model(inputs, training=training)
+            with normalizing_by_weights(self.keras_model):
+                predictions = self.keras_model(inputs, training=training)
             # As in `fit`, what is no scalar counts by its sum.
             losses = [
                 each if each.shape.rank == 0 else tf.reduce_sum(each)
@@ -252,8 +240,8 @@ class StatelessModel:
 def outside_values(name: str) -> Iterator[None]:
     """Makes constants of values from outside of TFF's graph, which it cannot take.
 
-    `keras.regularizers.L1` and an adapted `Normalization`, for example, hold tensors
-    that are not weights.
+    `keras.regularizers.L1` and a `Normalization` of a given mean, for example, hold
+    tensors that are not weights.
 
     Args:
       name: The name of the Keras model, for the message.
