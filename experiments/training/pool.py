@@ -12,9 +12,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from types import FrameType
+from typing import Any
 
 from experiments.flags import plugins
 from experiments.flags.errors import UserError
@@ -22,10 +23,14 @@ from experiments.flags.placement import Placement
 from experiments.flags.settings import RunSettings
 from tff_drift import system
 
-# For processes that are ended by Ctrl-C in their terminal, as this one is.
+# For processes that a signal has ended together with this one.
 _SECONDS_TO_END = 1.0
 # For a round that is finished before the process ends; it is done again if necessary.
 _SECONDS_OF_A_ROUND = 10.0
+# Those that end a program. Of the processes of a pool this one decides.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# Whether this process of a pool has been told to end, and calls nothing any more.
+_told = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,8 +94,9 @@ def open_pool(placement: Placement, most_runs: int) -> Iterator[Pool]:
     """Opens a pool, whose processes start when there is something for them to do.
 
     What has not begun when an exception ends the context does not begin any more, and
-    what has is interrupted: a run ends after its round, and can be continued. So it
-    is when this process ends by itself, killed even. SIGTERM is such an exception.
+    what has is interrupted: a run ends after its round, at once where that takes more
+    than ten seconds or a signal comes again, and can be continued. So it is when this
+    process ends by itself, killed even. Ctrl-C and SIGTERM are such exceptions.
 
     Args:
       placement: Where they are to be.
@@ -114,7 +120,7 @@ def open_pool(placement: Placement, most_runs: int) -> Iterator[Pool]:
     others = set(multiprocessing.active_children())
     with (
         _terminated(),
-        concurrent.futures.ProcessPoolExecutor(
+        _Processes(
             processes,
             # A process that was forked from one with threads may hang.
             multiprocessing.get_context("spawn"),
@@ -124,11 +130,16 @@ def open_pool(placement: Placement, most_runs: int) -> Iterator[Pool]:
     ):
         try:
             yield Pool(executor, processes)
-        except BrokenProcessPool as error:  # Which has ended the others as well.
-            raise _killed(processes) from error
-        except BaseException:
-            executor.shutdown(wait=False, cancel_futures=True)
-            _interrupt(set(multiprocessing.active_children()) - others)
+        except BaseException as error:
+            # It waits for the processes, which wait for it once nothing is called.
+            closing = threading.Thread(
+                target=executor.shutdown, kwargs={"cancel_futures": True}
+            )
+            closing.start()
+            _end(set(multiprocessing.active_children()) - others)
+            closing.join()
+            if isinstance(error, BrokenProcessPool):
+                raise _killed(processes) from error
             raise
 
 
@@ -159,23 +170,83 @@ def _killed(processes: int) -> UserError:
     )
 
 
-def _interrupt(children: Iterable[multiprocessing.process.BaseProcess]) -> None:
-    """Interrupts those that Ctrl-C in their terminal has not ended already."""
-    end = time.monotonic() + _SECONDS_TO_END
-    for child in children:
-        child.join(max(0.0, end - time.monotonic()))
-        if child.is_alive() and child.pid is not None:
-            # It may have ended since, with the program that began it.
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child.pid, signal.SIGINT)
+class _Processes(concurrent.futures.ProcessPoolExecutor):
+    """Processes of which a signal ends what they do, and never one that waits.
+
+    With one of them the executor would end all others, in the middle of their rounds.
+    """
+
+    def submit(
+        self, function: Callable[..., Any], /, *arguments: Any, **named: Any
+    ) -> concurrent.futures.Future[Any]:
+        """Calls a function of a module; see `concurrent.futures.Executor`."""
+        # A process that starts here inherits the mask, until it is prepared.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        try:
+            return super().submit(_call, function, *arguments, **named)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end(children: Collection[multiprocessing.process.BaseProcess]) -> None:
+    """Ends processes: after what they do, then at once, then whatever they do.
+
+    Args:
+      children: The processes. A signal that comes while this one waits for them ends
+        them sooner.
+    """
+    _wait(children, _SECONDS_TO_END)
+    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
+        for child in children:
+            if child.is_alive() and child.pid is not None:
+                # It may have ended since, with the program that began it.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child.pid, number)
+        _wait(children, _SECONDS_OF_A_ROUND)
+
+
+def _wait(
+    children: Iterable[multiprocessing.process.BaseProcess], seconds: float
+) -> None:
+    end = time.monotonic() + seconds
+    with contextlib.suppress(KeyboardInterrupt, SystemExit):
+        for child in children:
+            child.join(max(0.0, end - time.monotonic()))
 
 
 def _begin(paths: Sequence[str], threads: int) -> None:
     """Prepares a process: TensorFlow shares the cores with the others."""
+    # Ctrl-C in a terminal comes to the program as well, which then ends these.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _remember)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
         os.environ.setdefault(name, str(threads))
     plugins.load(paths)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _call(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
+    """Calls a function in a process, unless that has been told to end."""
+    global _told
+    if _told:
+        raise KeyboardInterrupt
+    # Training takes this one over, and lets its round end; elsewhere it raises.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return function(*arguments, **named)
+    except (KeyboardInterrupt, SystemExit):
+        _told = True
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, _remember)
+
+
+def _remember(number: int, frame: FrameType | None) -> None:
+    """Hears SIGTERM where nothing is called; the next one ends this process."""
+    global _told
+    _told = True
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _end_with_parent() -> None:
@@ -183,7 +254,8 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
-        while True:
+        while signal.getsignal(signal.SIGTERM) not in (_remember, signal.SIG_DFL):
             os.kill(os.getpid(), signal.SIGTERM)
-            # A run has ended after its round, and this process waits for another.
             time.sleep(_SECONDS_OF_A_ROUND)
+        # It waits for something to do, which nobody gives it any more.
+        os._exit(128 + signal.SIGTERM)
