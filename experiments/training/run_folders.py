@@ -10,7 +10,7 @@ from experiments.flags.errors import UserError
 from experiments.flags.settings import RunSettings
 from experiments.reports import results
 from tff_drift import files, simulation
-from tff_drift.simulation.records import run_directory
+from tff_drift.simulation.records import configuration, run_directory, run_folder
 
 
 def check_folder(settings: RunSettings, data: Mapping[str, Any]) -> None:
@@ -41,6 +41,29 @@ def check_folder(settings: RunSettings, data: Mapping[str, Any]) -> None:
             f"{str(settings.folder)!r} has completed {completed}. Ask for at least as "
             "many, or choose another output_dir."
         )
+
+
+def check_data(settings: RunSettings, data: Mapping[str, Any]) -> None:
+    """Checks that a run that is over is of the data that is there now.
+
+    Its config.json is enough: who lacks room may have removed the checkpoint.
+
+    Args:
+      settings: The run.
+      data: As for `check_folder`.
+
+    Raises:
+      OSError: If config.json cannot be read.
+      OutputDirError: If the data has changed.
+      ValueError: If config.json is damaged.
+    """
+    was = configuration.flatten(_said(settings).get("training", {}))
+    now = configuration.flatten(data)
+    hashes = [name for name in now if name.endswith("_sha256") and name in was]
+    phrases = configuration.differences(
+        {name: was[name] for name in hashes}, {name: now[name] for name in hashes}
+    )
+    run_folder.check_same(settings.folder, phrases)
 
 
 def read_finished(settings: RunSettings) -> results.Result | None:

@@ -88,12 +88,20 @@ class _Training:
         self._waiting: dict[str, list[Any]] = {}
         self._total = sweep.num_points * len(sweep.seeds)
         self._done = 0
+        # The folders of runs that are done, and of the data that is there.
+        self._checked: set[pathlib.Path] = set()
 
     def run(self) -> None:
         known = self._search.points()
         runs = [run for point in known for run in self._sweep.runs(point)]
         done = sum(map(is_done, runs))
         print(f"{self._total} runs, {done} done before", file=sys.stderr)
+        if self._sweep.sampler == sweeps.GRID:
+            # Of a grid with other values they are done, and not known.
+            runs += [
+                run for point in self._sweep.grid() for run in self._sweep.runs(point)
+            ]
+        self._check(runs)
         if done < self._total:
             for run in largest_cohorts(self._sweep):
                 self._executor.submit(check_cohort, run).result()
@@ -111,6 +119,13 @@ class _Training:
                 self._futures, return_when=concurrent.futures.FIRST_COMPLETED
             ).done:
                 self._end(future)
+
+    def _check(self, runs: Sequence[RunSettings]) -> None:
+        """Raises a `UserError` if a run that is done is of other data than is there."""
+        done = [run for run in runs if run.folder not in self._checked and is_done(run)]
+        if done:
+            self._executor.submit(check_data, done).result()
+            self._checked.update(run.folder for run in done)
 
     def _lost(self) -> list[Any]:
         """Returns points that were reported, and whose runs are not there.
@@ -148,6 +163,7 @@ class _Training:
         if len(others) > 1:
             return
         if _is_over(runs):
+            self._check(runs)
             self._done += len(runs)
             self._tell(label)
             return
@@ -246,6 +262,20 @@ def _num_clients(run: RunSettings) -> int:
     """Returns how many clients are left to train."""
     with as_user_errors(OSError, TypeError, ValueError):
         return len(load_held_out(run).train)
+
+
+def check_data(done: Sequence[RunSettings]) -> None:
+    """Raises a `UserError` if a run is of other data than there is now.
+
+    Args:
+      done: Runs that are done.
+    """
+    from experiments.training import data_identity, run_folders
+
+    with as_user_errors(OSError, TypeError, ValueError):
+        for run in done:
+            data = data_identity.data_arguments(run, load_held_out(run))
+            run_folders.check_data(run, data)
 
 
 def train(point: Sequence[RunSettings], reporter: Any = None) -> list[str]:

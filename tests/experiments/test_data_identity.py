@@ -1,5 +1,7 @@
 """A run goes on, or is told as finished, only with the data that it is of."""
 
+import concurrent.futures
+import json
 import os
 import shutil
 
@@ -7,7 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from experiments.training import runs
+from experiments.flags import errors
+from experiments.training import pool, runs
+from experiments.training import sweeps as training
 from tests.experiments import programs
 
 CHANGED = "holds a run whose data has changed since ("
@@ -116,3 +120,44 @@ def test_a_run_that_ended_does_without_what_it_began_with(trained, run_command):
     os.rename(trained / "elsewhere.npz", trained / "m.npz")
     assert outcome.status == 0
     assert "finished before" in outcome.stderr
+
+
+def search(folder, values):
+    """Trains what has not been trained of a sweep, in this process."""
+    runs._load.cache_clear()
+    sweep = programs.sweep(
+        f"client_learning_rate={values}", "--task=own_data", f"--data={folder}/t.csv",
+        "--rounds=1", "--clients_per_round=2", f"--output_dir={folder}/sweep",
+    )  # fmt: skip
+    sweep.folder.mkdir(exist_ok=True)
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        training.run(sweep, pool.Pool(executor, 1))
+    return {path.parents[1].name for path in sweep.folder.glob("*/*/summary.json")}
+
+
+@pytest.mark.parametrize("values", ["0.1,1", "0.1,1,2", "2,1"])
+def test_points_of_a_sweep_are_all_of_the_same_data(values, tmp_path):
+    write_table(tmp_path / "t.csv")
+    found = search(tmp_path, "0.1,1")
+    assert len(found) == 2
+    change_table(tmp_path)
+    with pytest.raises(errors.UserError) as caught:
+        search(tmp_path, values)
+    assert CHANGED in str(caught.value)
+    assert "train.source_sha256" in str(caught.value)
+    trained = {path.parent.parent.name for path in tmp_path.glob("sweep/*/*/m*.csv")}
+    assert trained == found
+    write_table(tmp_path / "t.csv")
+    assert search(tmp_path, values) >= found
+
+
+def test_a_sweep_of_runs_that_say_nothing_of_their_data_goes_on(tmp_path):
+    write_table(tmp_path / "t.csv")
+    search(tmp_path, "0.1")
+    (path,) = tmp_path.glob("sweep/*/*/config.json")
+    content = json.loads(path.read_text())
+    # As earlier versions wrote it; and who lacks room removes checkpoints.
+    del content["training"]
+    path.write_text(json.dumps(content))
+    path.with_name("checkpoint.npz").unlink()
+    assert len(search(tmp_path, "0.1,1")) == 2

@@ -294,11 +294,11 @@ def test_a_journal_is_that_of_the_runs_beside_it(sweep):
 
 
 def test_a_finished_run_that_was_damaged_is_named(sweep):
-    training.run(sweep, types.SimpleNamespace(executor=None, size=1))
+    training.run(sweep, InThisProcess())
     path = sweep.runs({"tau": 1.0})[1].folder / "metrics.csv"
     path.write_text("no table")
     with pytest.raises(errors.UserError, match=r"metrics.csv' is damaged.* Remove '"):
-        training.run(sweep, types.SimpleNamespace(executor=None, size=1))
+        training.run(sweep, InThisProcess())
 
 
 @pytest.mark.parametrize("line", ["no JSON", "{}", "3"])
