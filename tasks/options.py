@@ -118,7 +118,7 @@ LOSS = Option(
     choices=("sum", "mean"),
 )
 OWN_NUMBERS = (
-    Option("data", "text", "The folder or the file.", None, may_be_none=True),
+    Option("data", "path", "The folder or the file.", None, may_be_none=True),
     Option("client_column", "text", "A table's column of clients.", "client"),
     Option("label", "text", "The column or feature that is predicted.", "label"),
     Option(

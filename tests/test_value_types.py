@@ -14,6 +14,7 @@ def option(kind, may_be_none=False):
     ("kind", "text", "value"),
     [
         ("text", "a b", "a b"),
+        ("path", "a b/c", "a b/c"),
         ("flag", "True", True),
         ("flag", "0", False),
         ("count", "20", 20),
@@ -40,6 +41,8 @@ def test_a_text_is_read_as_a_value_of_the_type(kind, text, value):
     ("kind", "value", "error", "message"),
     [
         ("text", 3, TypeError, "size must be a string, found 3"),
+        ("path", 3, TypeError, "size must be a string, found 3"),
+        ("path", "", ValueError, "size must be a path, found ''. Give one that is not"),
         ("flag", 1, TypeError, "size must be True or False, found 1"),
         ("count", 0, ValueError, "size must be at least 1, found 0"),
         ("count", 2.5, TypeError, "size must be an integer, found 2.5"),

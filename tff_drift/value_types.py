@@ -57,10 +57,19 @@ def _check_number_or_auto(name: str, value: Any) -> None:
 
 
 _check_text = functools.partial(checks.check_instance, kind=str, what="a string")
+
+
+def _check_path(name: str, value: Any) -> None:
+    # A `pathlib.Path` would not stand in the JSON of a run's configuration.
+    _check_text(name, value)
+    checks.check_path(name, value)
+
+
 _check_whole = functools.partial(checks.check_integer, at_least=0)
 
 VALUE_TYPES: dict[str, ValueType] = {
     "text": ValueType("a string", str, _check_text),
+    "path": ValueType("the path of a file or a folder", str, _check_path),
     "flag": ValueType("true or false", _read_boolean, checks.check_flag),
     "count": ValueType("an integer of at least 1", int, checks.check_integer),
     "batches": ValueType(

@@ -125,7 +125,7 @@ OWN: dict[str, dict[str, tuple[Flag, ...]]] = {
                  "A setting to draw the last rounds and the thresholds against, such "
                  "as clients_per_round."),
             _BANDS,
-            Flag("output_dir", "text", "Folder for tables and figures.",
+            Flag("output_dir", "path", "Folder for tables and figures.",
                  "results/analyze"),
         ),
         CIRCUMSTANCES: (table.PLUGIN,),
@@ -136,7 +136,7 @@ OWN: dict[str, dict[str, tuple[Flag, ...]]] = {
         "Figures and files": (
             dataclasses.replace(_AXES, default=("round",)),
             _BANDS,
-            Flag("output_dir", "text", "Folder for tables and figures.",
+            Flag("output_dir", "path", "Folder for tables and figures.",
                  "results/report"),
             Flag("name", "text",
                  "What the files are called: NAME.html, NAME.md and NAME_figures.",

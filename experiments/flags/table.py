@@ -59,7 +59,7 @@ def named() -> tuple[Flag, ...]:
 
 
 PLUGIN = Flag(
-    "plugin", "text",
+    "plugin", "path",
     "Python files, separated by commas, that register algorithms, tasks or presets.",
     many=True, commands=(*TASKS, LIST, PRESET))
 
@@ -82,7 +82,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("max_clients_per_round", "count",
              "The largest cohort that doubling may reach.",
              _ALL, needs="cohort_doubling"),
-        Flag("initial_weights", "text",
+        Flag("initial_weights", "path",
              "A saved Keras model (.keras, .h5, or the folder of a SavedModel) whose "
              "weights training starts from; by default they are drawn.",
              commands=_LOOKS),
@@ -213,7 +213,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
              "Share of the server's data from training clients; the rest is from "
              "held-out clients.",
              1.0, needs=META),
-        Flag("meta_file", "text",
+        Flag("meta_file", "path",
              "NPZ file with the server's data, in place of clients' examples.",
              needs=META),
     ),
@@ -233,10 +233,10 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
              needs="straggler_clock"),
     ),
     CIRCUMSTANCES: (
-        Flag("output_dir", "text",
+        Flag("output_dir", "path",
              "Folder for the results; a run found there is continued.",
              Depends("under results/"), commands=(*TASKS, PRESET), is_first=True),
-        Flag("cache_dir", "text",
+        Flag("cache_dir", "path",
              "Folder with the unpacked SQLite files of TFF's data sets.",
              Depends("~/.tff"), commands=(*TASKS, PRESET), is_first=True),
         PLUGIN,
@@ -244,7 +244,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
              "Your callbacks, as MODULE:NAME, separated by commas: subclasses of "
              "tff_drift.simulation.callbacks.Callback, or functions that return one.",
              many=True),
-        Flag("settings", "text",
+        Flag("settings", "path",
              "Files best.json of sweeps, separated by commas; flags given here "
              "override them.",
              many=True, commands=(*_LOOKS, PRESET)),
@@ -291,7 +291,7 @@ OF_NEEDS = {
         Option("share_labels", "text",
                "The labels of the public examples, as 0+1+2; by default all.",
                may_be_none=True),
-        Option("share_file", "text",
+        Option("share_file", "path",
                "NPZ file with the public examples, in place of clients' examples.",
                may_be_none=True),
     ),

@@ -31,6 +31,7 @@ OUT_OF_RANGE = {
     "choice": ["no such choice"],
     "flag": [2],
     "text": [],
+    "path": [""],
 }
 
 

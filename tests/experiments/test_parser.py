@@ -148,6 +148,21 @@ def test_bad_rates(rate, value):
     assert str(caught.value) == expected
 
 
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        *(("train", name) for name in ("data", "output_dir", "cache_dir")),
+        *(("train", name) for name in ("initial_weights", "meta_file", "share_file")),
+        *((command, "output_dir") for command in ("analyze", "report", "preset")),
+    ],
+)
+def test_no_path_is_empty(command, name):
+    with pytest.raises(errors.UserError) as caught:
+        parse(command, f"--{name}=")
+    assert f"--{name} must be the path of a file or a folder" in str(caught.value)
+    assert str(caught.value).endswith("found ''.")
+
+
 def test_train_and_compare_differ_in_one_and_many():
     train, compare = (declarations.flags_of(name) for name in ("train", "compare"))
     assert set(train) ^ set(compare) == {"algorithm", "algorithms", "seed", "seeds"}
