@@ -67,7 +67,7 @@ def _understood(words: list[str]) -> Callable[[], None]:
     if words[:1] == ["--version"]:
         return functools.partial(print, f"tff-drift {tff_drift.__version__}")
     from experiments.commands import COMMANDS
-    from experiments.flags import errors, parser, plugins
+    from experiments.flags import errors, parser, plugins, tuned_settings
 
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
@@ -85,4 +85,6 @@ def _understood(words: list[str]) -> Callable[[], None]:
         plugins.load(parser.plugins(words))
     given = command.parser(parser.HELP_ALL in words).parse(words)
     request = command.request(given)
+    if note := tuned_settings.note(given):
+        print(f"tff-drift: {escape.terminal(note)}", file=sys.stderr)
     return functools.partial(command.load(), request)

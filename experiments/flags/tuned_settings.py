@@ -128,6 +128,26 @@ def check_tasks(paths: Sequence[str] | None, tasks: Sequence[str]) -> None:
             )
 
 
+def note(given: Mapping[str, Any]) -> str:
+    """Returns what to say of files that were found on another task, nothing of others.
+
+    Args:
+      given: The values of the flags that are given, by name.
+
+    Raises:
+      UserError: If a file cannot be read.
+    """
+    found = {path: _read(path)["task"] for path in given.get("settings", ())}
+    others = [
+        f"{path!r} was found on {task}"
+        for path, task in found.items()
+        if task != given.get("task", task)
+    ]
+    if not others:
+        return ""
+    return f"--settings: {', '.join(others)}; --task={given['task']} runs with it."
+
+
 def _read(path: str) -> dict[str, Any]:
     """Returns what a file says: a task, an algorithm and flags."""
     try:

@@ -6,6 +6,7 @@ import math
 import pandas as pd
 import pytest
 
+from experiments import main
 from experiments.flags import errors, settings, tuned_settings
 from experiments.flags.placement import Placement
 from experiments.presets import requests
@@ -210,6 +211,22 @@ def test_a_comparison_is_on_the_task_of_the_settings(tmp_path):
     both = {"settings": tuple(map(str, paths)), "algorithms": ("scaffold", "fed_avg")}
     with pytest.raises(errors.UserError, match="several tasks, digits and quadratic"):
         settings.resolve_comparison({**both, "seeds": (1,)})
+
+
+@pytest.mark.parametrize("command", ["train", "compare"])
+def test_settings_that_are_taken_to_another_task_are_told(command, tmp_path, capsys):
+    path = tmp_path / "best.json"
+    found = tuned_settings.content("quadratic", "fed_avg", {"local_steps": 5})
+    path.write_text(json.dumps(found))
+    words = [command, f"--settings={path}", "--rounds=1"]
+    told = f"--settings: {str(path)!r} was found on quadratic; --task=digits runs with"
+    for task, expected in (
+        ([], False),
+        (["--task=quadratic"], False),
+        (["--task=digits"], True),
+    ):
+        main._understood([*words, *task])
+        assert (told in capsys.readouterr().err) == expected
 
 
 def test_settings_that_fit_nothing(sweep, tmp_path, capsys):
