@@ -47,7 +47,7 @@ def call(program: Callable[[], int]) -> int:
             # A terminal without Greek letters shows question marks, not a traceback.
             stream.reconfigure(errors="replace")
     try:
-        with _all_heard():
+        with all_heard():
             status = program()
             sys.stdout.flush()
     except KeyboardInterrupt:
@@ -121,12 +121,12 @@ def beginning() -> Iterator[None]:
 def importing() -> Iterator[None]:
     """A context for imports of TensorFlow, in which Ctrl-C ends the program at once."""
     what = "loading TensorFlow and TensorFlow Federated"
-    with beginning(), _without_notices(), saying(what), imports.without_collection():
+    with beginning(), without_notices(), saying(what), imports.without_collection():
         yield
 
 
 @contextlib.contextmanager
-def _without_notices() -> Iterator[None]:
+def without_notices() -> Iterator[None]:
     """A context for imports of TensorFlow that drops the notices of its libraries.
 
     TensorFlow 2.21 writes them before its log has a level, whatever
@@ -174,11 +174,14 @@ def saying(what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _all_heard() -> Iterator[None]:
+def all_heard(number: int = signal.SIGINT) -> Iterator[None]:
     """A context in which no Ctrl-C is lost.
 
     Python drops a `KeyboardInterrupt` that it cannot raise where it came, as in a
     destructor or a callback of the garbage collector. Here it is raised again.
+
+    Args:
+      number: The signal that raises it, or whatever its handler does by then.
     """
     timers: list[threading.Timer] = []
 
@@ -187,7 +190,7 @@ def _all_heard() -> Iterator[None]:
             previous(unraisable)
             return
         # Not at once, which would raise it here, where it is lost again.
-        timers.append(threading.Timer(0.05, _thread.interrupt_main))
+        timers.append(threading.Timer(0.05, _thread.interrupt_main, [number]))
         timers[-1].start()
 
     sys.unraisablehook, previous = hear, sys.unraisablehook

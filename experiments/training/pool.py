@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
+import importlib
 import multiprocessing
 import multiprocessing.process
 import os
@@ -17,6 +18,7 @@ from concurrent.futures.process import BrokenProcessPool
 from types import FrameType
 from typing import Any
 
+from experiments import terminal
 from experiments.flags import plugins
 from experiments.flags.errors import UserError
 from experiments.flags.placement import Placement
@@ -183,7 +185,8 @@ class _Processes(concurrent.futures.ProcessPoolExecutor):
         # A process that starts here inherits the mask, until it is prepared.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
-            return super().submit(_call, function, *arguments, **named)
+            place = (function.__module__, function.__qualname__)
+            return super().submit(_call, place, *arguments, **named)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -222,19 +225,29 @@ def _begin(paths: Sequence[str], threads: int) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
         os.environ.setdefault(name, str(threads))
-    plugins.load(paths)
+    with terminal.without_notices():
+        plugins.load(paths)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def _call(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
-    """Calls a function in a process, unless that has been told to end."""
+def _call(place: tuple[str, str], /, *arguments: Any, **named: Any) -> Any:
+    """Calls a function in a process, unless that has been told to end.
+
+    Args:
+      place: Its module, which may import TensorFlow, and its name there.
+      *arguments: Its arguments.
+      **named: Those that are named.
+    """
     global _told
     if _told:
         raise KeyboardInterrupt
     # Training takes this one over, and lets its round end; elsewhere it raises.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return function(*arguments, **named)
+        with terminal.all_heard(signal.SIGTERM):
+            with terminal.without_notices():
+                function = getattr(importlib.import_module(place[0]), place[1])
+            return function(*arguments, **named)
     except (KeyboardInterrupt, SystemExit):
         _told = True
         raise

@@ -11,6 +11,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
+import importlib
 import itertools
 import math
 import pathlib
@@ -20,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from experiments import terminal
 from experiments.flags import sweeps
 from experiments.flags.errors import UserError, as_user_errors
 from experiments.flags.flag import TASK
@@ -243,12 +245,19 @@ def _cohort(run: RunSettings) -> int:
     return run.configuration["clients_per_round"]
 
 
+def _load_tensorflow() -> None:
+    """Imports what trains; not above, so that who waits does without TensorFlow."""
+    with terminal.without_notices():
+        importlib.import_module("experiments.training.runs")
+
+
 def check_cohort(run: RunSettings) -> None:
     """Raises a `UserError` if a run's cohort is of more clients than are left to train.
 
     Args:
       run: The run.
     """
+    _load_tensorflow()
     num_clients = _num_clients(run)
     if _cohort(run) > num_clients:
         raise UserError(
@@ -270,6 +279,7 @@ def check_data(done: Sequence[RunSettings]) -> None:
     Args:
       done: Runs that are done.
     """
+    _load_tensorflow()
     from experiments.training import data_identity, run_folders
 
     with as_user_errors(OSError, TypeError, ValueError):
@@ -292,6 +302,7 @@ def train(point: Sequence[RunSettings], reporter: Any = None) -> list[str]:
     Raises:
       UserError: If something asked for is not available.
     """
+    _load_tensorflow()
     reasons = []
     trial = reporter.open() if reporter else None
     for number, run in enumerate(point):
@@ -306,7 +317,6 @@ def train(point: Sequence[RunSettings], reporter: Any = None) -> list[str]:
 
 def _train(run: RunSettings, trial: Any, start: int) -> str:
     """Trains a run; returns why it was given up, nothing if it was not."""
-    # Here, so that the process that waits does without TensorFlow.
     from experiments.reports import results
     from experiments.training import runs
 

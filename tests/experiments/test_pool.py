@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 
@@ -143,6 +144,22 @@ def go_on_for_ever(folder):
     (folder / f"began_{os.getpid()}").touch()
     while True:
         time.sleep(0.1)
+
+
+def test_processes_import_without_the_notices_of_libraries(
+    tmp_path, capfd, monkeypatch
+):
+    notice = "WARNING: All log messages before absl::InitializeLog() are written here"
+    (tmp_path / "loud.py").write_text(
+        f"import os\nos.write(2, b'{notice}\\nan error\\n')\ndef call(): return 3\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    loud = types.SimpleNamespace(__module__="loud", __qualname__="call")
+    with pool.open_pool(Placement(processes=1), most_runs=1) as opened:
+        assert opened.executor.submit(loud).result() == 3
+    told = capfd.readouterr().err
+    assert notice not in told
+    assert "an error" in told
 
 
 def kill_itself():
