@@ -23,6 +23,8 @@ from tff_drift import files, value_types
 TABLE, HEAT_MAP, BEST, PROTOCOL = "points", "heat_map.png", "best.json", "sweep.json"
 _FORMAT = "tff_drift sweep"
 _EVALUATIONS = 3
+# Of flags that differ so many are named.
+_MOST = 3
 # Files that say what is run.
 _DECIDING = ("plugin", "settings")
 
@@ -44,30 +46,49 @@ def write_protocol(sweep: Sweep) -> None:
     path = sweep.folder / PROTOCOL
     try:
         files.make_folder(sweep.folder)
-        names = [entry.name for entry in sweep.folder.iterdir()]
+        names = sorted(entry.name for entry in sweep.folder.iterdir())
         before = files.read_json(path) if names else protocol
-        same = _comparable(before) == _comparable(protocol)
-    except (FileNotFoundError, KeyError, TypeError, ValueError):
-        same = False
+        if before["format"] != _FORMAT:
+            raise ValueError(before["format"])
+        others = _differences(_comparable(before), _comparable(protocol))
+    except (FileNotFoundError, AttributeError, KeyError, TypeError, ValueError):
+        raise UserError(
+            f"output_dir {str(sweep.folder)!r} holds files, but no sweep of tff-drift: "
+            f"{', '.join(names[:3])}. Choose an empty or a new folder."
+        ) from None
     except OSError as error:
         raise UserError(f"output_dir cannot be written: {error}.") from error
-    if not same:
+    if others:
         raise UserError(
-            f"output_dir {str(sweep.folder)!r} holds something other than this sweep. "
-            "Choose an empty or a new folder."
+            f"output_dir {str(sweep.folder)!r} holds another sweep: "
+            f"{'; '.join(others[:_MOST])}. Ask for the same, or choose another "
+            "output_dir."
         )
     writing.write_json(path, protocol)
 
 
 def _comparable(protocol: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a protocol without flags that results do not depend on."""
+    """Returns what a protocol says, without flags that results do not depend on."""
     known = declarations.flags_of(TRAIN)
     flags = {
-        name: value
+        f"--{name}": value
         for name, value in protocol["flags"].items()
         if name in _DECIDING or name not in known or known[name].group != CIRCUMSTANCES
     }
-    return {**protocol, "flags": flags}
+    return {"what is swept": protocol["axes"], **flags}
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Returns what differs, such as "--rounds was 2 and is now 3"."""
+    return [
+        f"{name} was {_given(before, name)} and is now {_given(now, name)}"
+        for name in dict.fromkeys([*before, *now])
+        if _given(before, name) != _given(now, name)
+    ]
+
+
+def _given(flags: Mapping[str, Any], name: str) -> str:
+    return value_types.show(flags[name]) if name in flags else "not given"
 
 
 # Returns why the runs of a point do not count, nothing if they do.

@@ -245,7 +245,7 @@ def test_a_search_is_a_sweep_that_goes_on_where_it_stopped(request_for, trained)
     )
     assert choose(request, SEARCHED) == chosen
     assert trained[6:] == [{"client_learning_rate": 0.4, "fed_dyn_mu": 0.45}]
-    with pytest.raises(errors.UserError, match="something other than this sweep"):
+    with pytest.raises(errors.UserError, match="holds another sweep: --"):
         choose(request, dataclasses.replace(SEARCHED, search=Search(4, GRIDS)))
 
 

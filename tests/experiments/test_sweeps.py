@@ -324,9 +324,24 @@ def test_a_folder_of_another_sweep_is_refused(tmp_path):
     report.write_protocol(
         programs.sweep("tau=1", *words, "--cache_dir=x", "--track=mlflow")
     )
-    for other in (("beta_1=0.1",), ("tau=1", "--rounds=3"), ("tau=1", "--prune")):
-        with pytest.raises(errors.UserError, match="something other than this sweep"):
+    for other, told in (
+        (("beta_1=0.1",), "what is swept was tau and is now beta_1"),
+        (("tau=1", "--rounds=3"), "--rounds was not given and is now 3"),
+        (("tau=1", "--prune"), "--prune was not given and is now true"),
+        (("tau=1", "--beta_1=0.5"), "--beta_1 was not given and is now 0.5"),
+    ):
+        with pytest.raises(errors.UserError) as caught:
             report.write_protocol(programs.sweep(*other, *words))
+        assert f"holds another sweep: {told}. Ask for the same" in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [None, "{}", "[]", '{"format": "tff_drift run"}'])
+def test_a_folder_of_no_sweep_is_refused(content, tmp_path):
+    (tmp_path / "mine.txt").touch()
+    if content is not None:
+        (tmp_path / report.PROTOCOL).write_text(content)
+    with pytest.raises(errors.UserError, match=r"no sweep of tff-drift: mine\.txt"):
+        report.write_protocol(programs.sweep("rounds=1", f"--output_dir={tmp_path}"))
 
 
 @pytest.mark.parametrize(
