@@ -137,14 +137,30 @@ def _with_files(
             path = pathlib.Path(word[len(_FILE_FLAG) :])
             if path in within:
                 raise errors.UserError(f"{word} leads back to itself. Take it out.")
-            with errors.as_user_errors(OSError, UnicodeDecodeError):
-                text = path.read_text(encoding="utf-8")
-            lines = [line.strip() for line in text.splitlines()]
+            lines = [line.strip() for line in _read_file(path).splitlines()]
             inside = (line for line in lines if line and not line.startswith("#"))
             found += _with_files(inside, (*within, path))
         else:
             found.append(word)
     return found
+
+
+def _read_file(path: pathlib.Path) -> str:
+    """Returns the text of a file of flags; editors may begin it with a byte order mark.
+
+    Raises:
+      UserError: If it cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise errors.UserError(
+            f"--flagfile: {str(path)!r} is not text in UTF-8. Save it as UTF-8."
+        ) from error
+    except OSError as error:
+        raise errors.UserError(
+            f"--flagfile: {error}. Give a file of flags, one per line."
+        ) from error
 
 
 def _add(group: argparse._ActionsContainer, flag: Flag, **changed: Any) -> None:

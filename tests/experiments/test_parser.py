@@ -59,6 +59,27 @@ def test_flagfile(tmp_path):
     }
 
 
+def test_a_flagfile_may_begin_with_a_byte_order_mark(tmp_path):
+    (tmp_path / "flags").write_bytes("--rounds=3\n".encode("utf-8-sig"))
+    assert parse("train", f"--flagfile={tmp_path / 'flags'}") == {"rounds": 3}
+
+
+def test_a_flagfile_that_cannot_be_read_is_named(tmp_path):
+    (tmp_path / "utf16").write_bytes("--rounds=3\n".encode("utf-16"))
+    for name, told in (
+        ("absent", "No such file or directory"),
+        (".", "Is a directory"),
+        ("utf16", "is not text in UTF-8"),
+        ("", "Is a directory"),
+    ):
+        path = tmp_path / name if name else ""
+        with pytest.raises(errors.UserError) as caught:
+            parse("train", f"--flagfile={path}")
+        assert str(caught.value).startswith("--flagfile: ")
+        assert told in str(caught.value)
+        assert repr(str(path or ".")) in str(caught.value)
+
+
 def test_a_flagfile_that_leads_back_to_itself(tmp_path):
     path = tmp_path / "some.flags"
     inner = tmp_path / "inner.flags"
