@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 import tasks
@@ -324,14 +325,23 @@ def over_seeds(values: pd.DataFrame, labels: pd.Series) -> pd.DataFrame:
     Returns:
       A row per label, in the order of their first runs: `seeds`, the number of runs,
       and for each column its mean and, named `<column>_sd`, the standard deviation
-      of a sample, NaN for a single run. A NaN among the values makes NaN of both.
+      of a sample, NaN for a single run. A NaN among the values makes NaN of both, an
+      infinite one of the deviation.
     """
     groups = values.groupby(labels.reindex(values.index), sort=False)
     table = pd.DataFrame({"seeds": groups.size()})
-    for name in values:
-        table[name] = groups[name].agg(lambda one: one.mean(skipna=False))
-        table[f"{name}_sd"] = groups[name].agg(lambda one: one.std(skipna=False))
+    # Of infinities.
+    with np.errstate(invalid="ignore"):
+        for name in values:
+            table[name] = groups[name].agg(_mean)
+            table[f"{name}_sd"] = groups[name].agg(lambda one: one.std(skipna=False))
     return table
+
+
+def _mean(values: pd.Series) -> float:
+    """Returns the mean: of equal numbers that number, which their sum may miss."""
+    first = values.iloc[0]
+    return float(first if (values == first).all() else values.mean(skipna=False))
 
 
 @checked

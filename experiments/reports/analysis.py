@@ -68,6 +68,9 @@ def write(wanted: Analysis) -> None:
         writing.write_text(wanted.output_dir / f"{name}.md", text)
         writing.write_table(wanted.output_dir / f"{name}.csv", table.reset_index())
         print(escape.terminal(said))
+        if not texts.fits(headers, cells):
+            short = essential(table, columns[0], wanted.axes)
+            headers, cells = readable(short, columns[0])
         texts.print_table(headers, cells)
     for name, figure in drawn.items():
         style.save(figure, wanted.output_dir / f"{name}.png")
@@ -239,6 +242,27 @@ def readable(table: pd.DataFrame, column: str) -> tuple[list[str], list[list[str
         "runs",
         *(str(name).replace(f"{column}_client_", "") for name in names),
     ], cells
+
+
+def essential(table: pd.DataFrame, column: str, axes: Sequence[str]) -> pd.DataFrame:
+    """Returns the columns of a table that a narrow terminal gets; files have all.
+
+    Args:
+      table: The table, without percentiles of clients and totals in the result, and
+        with what it took to reach thresholds along the first axis alone.
+      column: The column of the metric.
+      axes: The axes.
+    """
+    percentiles = analysis.percentile_columns(column)
+
+    def is_kept(name: str) -> bool:
+        name = name.removesuffix("_sd")
+        axis, _, threshold = name.partition(" to ")
+        if axis in analysis.AXES:
+            return bool(threshold) and axis == axes[0]
+        return name not in percentiles
+
+    return table[[name for name in table if is_kept(str(name))]]
 
 
 def _cell(name: str, row: pd.Series) -> str:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 import tasks
@@ -173,7 +174,8 @@ def score(
         row: dict[str, Any] = {"point": number, **settings, "seeds": len(runs)}
         for name in figures:
             row[name] = figures[name].mean(skipna=False)
-            row[f"{name}_sd"] = figures[name].std(skipna=False)
+            with np.errstate(invalid="ignore"):  # Of infinities.
+                row[f"{name}_sd"] = figures[name].std(skipna=False)
         row["diverged"] = sum(given_up([run]) == "diverged" for run in runs)
         row["given_up"] = given_up(runs)
         rows.append(row)

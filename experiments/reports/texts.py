@@ -20,6 +20,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 _NOTHING = "-"
 # The width of a table that goes to a file, which has no width.
 _FILE_WIDTH = 200
+_UNLIMITED = 10**6
 
 
 def metric(name: str, value: float | None) -> str:
@@ -44,11 +45,15 @@ def metric_with_deviation(name: str, value: float, deviation: float) -> str:
 
 
 def count(value: float, deviation: float = math.nan) -> str:
-    """Returns "12,300 ± 400", without the deviation where it is NaN."""
+    """Returns "12,300 ± 400", without the deviation where it is NaN.
+
+    A mean of few, such as 2.5, has a decimal.
+    """
     if math.isnan(value):
         return _NOTHING
-    text = f"{value:,.0f}"
-    return text if math.isnan(deviation) else f"{text} ± {deviation:,.0f}"
+    decimals = 1 if value < 100 and not float(value).is_integer() else 0
+    text = f"{value:,.{decimals}f}"
+    return text if math.isnan(deviation) else f"{text} ± {deviation:,.{decimals}f}"
 
 
 def rate(value: float | None) -> str:
@@ -95,6 +100,17 @@ def terminal_width() -> int:
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Prints a table to the standard output; the first column is of names."""
+    console = rich.console.Console(highlight=False, width=terminal_width())
+    console.print(_table(headers, rows))
+
+
+def fits(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Returns whether a table can be printed without folding a cell."""
+    console = rich.console.Console(width=_UNLIMITED)
+    return console.measure(_table(headers, rows)).maximum <= terminal_width()
+
+
+def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> rich.table.Table:
     table = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
     for index, header in enumerate(headers):
         # Names that are cut off could not be told apart.
@@ -104,7 +120,7 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         # As texts: rich would take brackets for markup.
         table.add_row(*(rich.text.Text(escape.terminal(cell)) for cell in row))
-    rich.console.Console(highlight=False, width=terminal_width()).print(table)
+    return table
 
 
 def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

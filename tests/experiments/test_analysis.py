@@ -12,7 +12,9 @@ import pytest
 
 from experiments import analysis
 from experiments.analysis import figures
-from experiments.flags import declarations
+from experiments.flags import analyses, declarations
+from experiments.reports import analysis as report
+from experiments.reports import texts
 from tests.experiments import made_up_runs, programs
 from tests.forks.programs import PATIENCE
 from tests.simulation import fakes
@@ -163,6 +165,43 @@ def test_means_and_deviations_over_seeds(runs):
     assert row["test_accuracy_sd"] == pytest.approx(0.2 / math.sqrt(2))
     assert row["test_accuracy_client_p5"] == pytest.approx(0.035)
     assert row["test_accuracy_client_p5_sd"] == pytest.approx(0.01 / math.sqrt(2))
+
+
+@pytest.mark.filterwarnings("error")
+def test_infinities_and_equal_numbers_over_seeds():
+    values = pd.DataFrame(
+        {"loss": [1.0, math.inf, 3.0], "rate": [0.1, 0.1, 0.1], "size": [2, 2, 2]}
+    )
+    labels = pd.Series(["a", "a", "a"])
+    row = analysis.over_seeds(values, labels).loc["a"]
+    assert row["loss"] == math.inf
+    assert math.isnan(row["loss_sd"])
+    # Their sum over three is 0.10000000000000002.
+    assert row["rate"] == 0.1
+    assert row["size"] == 2
+    assert row["size_sd"] == 0
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_terminal_gets_what_it_has_room_for(width, tmp_path, monkeypatch, capsys):
+    for seed in (1, 2):
+        made_up_runs.write(tmp_path / f"a{seed}", [0.1, 0.5, 0.8], seed=seed)
+    monkeypatch.setattr(texts, "terminal_width", lambda: width)
+    monkeypatch.setattr(report, "figures", lambda *rest: ())
+    words = [str(tmp_path), "--thresholds=0.4,0.7", f"--output_dir={tmp_path / 'told'}"]
+    report.write(analyses.request(programs.parse("analyze", *words)))
+    printed = capsys.readouterr().out
+    rows = [line for line in printed.splitlines() if line.startswith(" fed_avg ")]
+    # No cell is folded: a row of each table is one line.
+    assert len(rows) == 2
+    assert printed.count("%") == "".join(rows).count("%")
+    assert max(map(len, rows)) <= width
+    assert ("p95" in printed) == (width == 200)
+    assert ("bytes to 0.7" in printed) == (width == 200)
+    assert "round to 0.7" in printed
+    written = (tmp_path / "told" / "table.md").read_text()
+    assert "p95" in written
+    assert "bytes to 0.7" in (tmp_path / "told" / "thresholds.md").read_text()
 
 
 def test_what_broke_down_does_not_drop_out(tmp_path):

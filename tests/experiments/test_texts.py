@@ -27,6 +27,21 @@ def test_metric_with_deviation():
 
 
 @pytest.mark.parametrize(
+    ("value", "deviation", "text"),
+    [
+        (2.5, 0.7071, "2.5 ± 0.7"),
+        (3.0, 1.0, "3 ± 1"),
+        (12_300.5, 400.4, "12,300 ± 400"),
+        (2.5, math.nan, "2.5"),
+        (7, math.nan, "7"),
+        (math.nan, math.nan, "-"),
+    ],
+)
+def test_count(value, deviation, text):
+    assert texts.count(value, deviation) == text
+
+
+@pytest.mark.parametrize(
     ("num_bytes", "text"),
     [
         (0, "0 B"),
