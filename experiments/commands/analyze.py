@@ -11,7 +11,9 @@ from experiments.flags import analyses, errors
 def _load() -> Callable[[analyses.Analysis], None]:
     from experiments.reports import analysis
 
-    return errors.as_user_errors(FileNotFoundError, ValueError)(analysis.write)
+    return errors.as_user_errors(FileNotFoundError, NotADirectoryError, ValueError)(
+        analysis.write
+    )
 
 
 _ARGUMENT = {

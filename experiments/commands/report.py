@@ -15,7 +15,9 @@ def _load() -> Callable[[pages.PageRequest], None]:
 
     about = {name: f"{one.summary} {one.source}" for name, one in PRESETS.items()}
     write = functools.partial(report.write_requested, presets=about)
-    return errors.as_user_errors(FileNotFoundError, ValueError)(write)
+    return errors.as_user_errors(FileNotFoundError, NotADirectoryError, ValueError)(
+        write
+    )
 
 
 _ARGUMENT = {

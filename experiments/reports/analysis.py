@@ -86,7 +86,7 @@ def make_output_folder(wanted: Analysis) -> None:
       wanted: The analysis that was asked for.
 
     Raises:
-      OSError: If it cannot be made.
+      UserError: If it cannot be made, or no file in it.
       ValueError: If it is in a folder that is read, and a link there leads out of it.
     """
     output_dir = wanted.output_dir.absolute()
@@ -97,7 +97,7 @@ def make_output_folder(wanted: Analysis) -> None:
                 files.check_inside(output_dir, folder)
             except OSError as error:
                 raise ValueError(f"output_dir: {error}. Give another.") from error
-    files.make_folder(wanted.output_dir)
+    writing.make_output_dir(wanted.output_dir)
 
 
 def with_measured_axes(wanted: Analysis, runs: analysis.FinishedRuns) -> Analysis:

@@ -40,7 +40,8 @@ def write(
 
     Raises:
       OSError: If a file cannot be written.
-      UserError: If a folder does not exist, or the name is not a file name.
+      UserError: If a folder does not exist or cannot be written, or the name is not a
+        file name.
       ValueError: If a folder has nothing to report, a file is damaged, or there is no
         column or setting of a name that was given.
     """

@@ -45,20 +45,18 @@ def write_protocol(sweep: Sweep) -> None:
     # As it reads in a file, where tuples are lists.
     protocol = json.loads(json.dumps(protocol))
     path = sweep.folder / PROTOCOL
+    writing.make_output_dir(sweep.folder)
+    names = sorted(entry.name for entry in sweep.folder.iterdir())
     try:
-        files.make_folder(sweep.folder)
-        names = sorted(entry.name for entry in sweep.folder.iterdir())
         before = files.read_json(path) if names else protocol
         if before["format"] != _FORMAT:
             raise ValueError(before["format"])
         others = _differences(_comparable(before), _comparable(protocol))
-    except (FileNotFoundError, AttributeError, KeyError, TypeError, ValueError):
+    except (OSError, AttributeError, KeyError, TypeError, ValueError):
         raise UserError(
             f"output_dir {str(sweep.folder)!r} holds files, but no sweep of tff-drift: "
             f"{', '.join(names[:3])}. Choose an empty or a new folder."
         ) from None
-    except OSError as error:
-        raise UserError(f"output_dir cannot be written: {error}.") from error
     if others:
         raise UserError(
             f"output_dir {str(sweep.folder)!r} holds another sweep: "

@@ -5,13 +5,34 @@ from __future__ import annotations
 import gzip
 import json
 import pathlib
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from experiments import escape
+from experiments.flags.errors import UserError
 from tff_drift import files
+
+
+def make_output_dir(folder: pathlib.Path) -> None:
+    """Makes the folder of a command's results, which files can be written in.
+
+    Args:
+      folder: The folder; it may be there.
+
+    Raises:
+      UserError: If it cannot be made, or no file in it.
+    """
+    try:
+        files.make_folder(folder)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UserError(
+            f"output_dir {str(folder)!r} cannot be written: {error}. Choose a folder "
+            "that can be created and written."
+        ) from error
 
 
 def write_json(path: pathlib.Path, content: Mapping[str, Any]) -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pathlib
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments import escape
-from experiments.flags.errors import UserError
+from experiments.flags.errors import UserError, as_user_errors
 from experiments.flags.placement import IN_THIS_PROCESS, Placement
 from experiments.flags.settings import RunSettings
-from experiments.reports import comparison, results, texts
+from experiments.reports import comparison, results, texts, writing
 from experiments.reports.results import Result
 from experiments.training import pool
 from experiments.training.run_folders import read_finished
@@ -114,16 +113,10 @@ def check_folder(folder: pathlib.Path, runs: Sequence[RunSettings]) -> None:
       UserError: If it cannot be written, or holds something else or a comparison on
         another task.
     """
-    try:
-        files.make_folder(folder)
+    writing.make_output_dir(folder)
+    with as_user_errors(OSError):
         for run in runs:
             files.check_inside(run.folder, folder)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise UserError(
-            f"output_dir {str(folder)!r} cannot be written: {error}. Choose a folder "
-            "that can be created and written."
-        ) from error
     held = _tasks_of(folder / run_directory.CONFIGURATION_FILE)
     if held is not None:
         if others := held - {run.task for run in runs}:

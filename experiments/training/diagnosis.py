@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -82,15 +81,8 @@ def measure(
 
 def _check_folder(wanted: Request) -> None:
     folder = wanted.folder
-    try:
-        files.make_folder(folder)
-        tempfile.TemporaryFile(dir=folder).close()
-        names = sorted(each.name for each in folder.iterdir())
-    except OSError as error:
-        raise UserError(
-            f"output_dir {str(folder)!r} cannot be written: {error}. Choose a folder "
-            "that can be created and written."
-        ) from error
+    writing.make_output_dir(folder)
+    names = sorted(each.name for each in folder.iterdir())
     if not names:
         return
     try:
@@ -121,12 +113,10 @@ def _asked(wanted: Request) -> dict[str, Any]:
 
 def _write(wanted: Request, report: simulation.Diagnosis) -> None:
     folder = wanted.folder
-    with as_user_errors(OSError):
-        table = report.to_frame()
-        writing.write_table(folder / _TABLE, table)
-        writing.write_json(folder / _JSON, _content(wanted, report))
-        figure = Figure(figsize=(7.4, 5.6), dpi=150, layout="constrained")
-        style.save(report.plot(figure), folder / _FIGURE)
+    writing.write_table(folder / _TABLE, report.to_frame())
+    writing.write_json(folder / _JSON, _content(wanted, report))
+    figure = Figure(figsize=(7.4, 5.6), dpi=150, layout="constrained")
+    style.save(report.plot(figure), folder / _FIGURE)
 
 
 def _content(wanted: Request, report: simulation.Diagnosis) -> dict[str, Any]:

@@ -11,8 +11,9 @@ import pytest
 
 import tff_drift
 from experiments import terminal
+from experiments.reports import writing
 from experiments.training import runs
-from tests.experiments import programs
+from tests.experiments import made_up_runs, programs
 from tests.forks.programs import PATIENCE
 
 
@@ -178,3 +179,44 @@ def test_a_file_that_must_not_be_read(capsys):
 
 def test_version(run_command):
     assert run_command("--version").stdout == f"tff-drift {tff_drift.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "--rounds=1"),
+        ("compare", "--rounds=1", "--seeds=1"),
+        ("sweep", "rounds=1"),
+        ("diagnose",),
+        ("analyze", "{runs}"),
+        ("report", "{runs}"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_folder_that_cannot_be_written_is_a_mistake_of_the_user(
+    words, run_command, tmp_path
+):
+    made_up_runs.write(tmp_path / "runs" / "a", [0.1, 0.5])
+    (tmp_path / "file").touch()
+    told = [word.format(runs=tmp_path / "runs") for word in words]
+    outcome = run_command(*told, f"--output_dir={tmp_path / 'file' / 'x'}")
+    assert outcome.status == 2
+    assert "Not a directory" in outcome.stderr
+    assert outcome.stderr.count("\n") == 1
+
+
+def test_a_full_disk_is_a_failure_of_the_machine(run_command, tmp_path, monkeypatch):
+    made_up_runs.write(tmp_path / "runs" / "a", [0.1, 0.5])
+
+    def fail(*given):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(writing, "write_bytes", fail)
+    for words in (
+        ("diagnose", "--task=quadratic", "--num_clients=3", "--clients_per_round=2"),
+        ("analyze", tmp_path / "runs"),
+        ("sweep", "rounds=1"),
+    ):
+        outcome = run_command(*words, f"--output_dir={tmp_path / words[0]}")
+        assert outcome.status == 1, outcome.stderr
+        assert "error: the output cannot be written: [Errno 28]" in outcome.stderr
