@@ -23,6 +23,8 @@ BOOLEANS = {
     "0": False,
 }
 _AUTO = "auto"
+# What no integer of 64 bits reaches.
+_BEYOND = "2**63"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,11 +73,13 @@ VALUE_TYPES: dict[str, ValueType] = {
     "text": ValueType("a string", str, _check_text),
     "path": ValueType("the path of a file or a folder", str, _check_path),
     "flag": ValueType("true or false", _read_boolean, checks.check_flag),
-    "count": ValueType("an integer of at least 1", int, checks.check_integer),
+    "count": ValueType(
+        f"an integer of at least 1, below {_BEYOND}", int, checks.check_integer
+    ),
     "batches": ValueType(
         f"an integer from 1 to {checks.MOST_BATCHES:,}", int, checks.check_num_batches
     ),
-    "whole": ValueType("an integer of at least 0", int, _check_whole),
+    "whole": ValueType(f"an integer of at least 0, below {_BEYOND}", int, _check_whole),
     "seed": ValueType(
         f"an integer from 0 to {checks.LARGEST_SEED}", int, checks.check_seed
     ),

@@ -119,7 +119,13 @@ def test_a_flagfile_that_leads_back_to_itself(tmp_path):
         ),
         (["train", "--qqqqq"], "unknown flag '--qqqqq'. See tff-drift train --help."),
         (["train", "--weighting=example"], "Did you mean num_examples?"),
-        (["train", "--rounds=0"], "--rounds must be an integer of at least 1, found"),
+        (["train", "--rounds=0"], "--rounds must be an integer of at least 1, below"),
+        (["train", f"--rounds={10**20}"], f"below 2**63, found '{10**20}'."),
+        (["diagnose", f"--rounds_before={2**63}"], f"below 2**63, found '{2**63}'."),
+        (
+            ["train", f"--seed={2**32}"],
+            "--seed must be an integer from 0 to 4294967295",
+        ),
         (["train", "--rounds=2.5"], "--rounds must be an integer of at least 1"),
         (["train", "--rounds"], "argument --rounds: expected one argument."),
         (
@@ -130,7 +136,7 @@ def test_a_flagfile_that_leads_back_to_itself(tmp_path):
         (["compare", "--seeds=1,x"], "--seeds must be an integer from 0 to"),
         (["compare", "--seeds=1,1"], "--seeds has 1 more than once"),
         (["compare", "--algorithms="], "--algorithms must name at least one"),
-        (["train", "--batch_size=0"], "at least 1, or none, found '0'"),
+        (["train", "--batch_size=0"], "2**63, or none, found '0'"),
         (["train", "--tensorboard=maybe"], "--tensorboard must be true or false"),
         (["train", "--clipping_quantile=1.5"], "must be a number from 0 to 1, found"),
         (["train", "--meta_step=0"], "greater than 0, or none, found '0'"),
