@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import autograph, checks, optimizers
+from tff_drift import autograph, checks, optimizers, returned
 from tff_drift.tensors import Tensors
 
 ServerState = collections.OrderedDict[str, Any]
@@ -144,6 +144,56 @@ class ServerStep(abc.ABC):
         return state
 
 
+def take_step(
+    step: ServerStep,
+    state: ServerState,
+    trainable: Tensors,
+    pseudo_gradient: Tensors,
+    cohort: Cohort,
+) -> ServerResult:
+    """Takes a server step that may be a user's.
+
+    Args:
+      step: The step.
+      state: As for `ServerStep.next`, as the others.
+      trainable: Likewise.
+      pseudo_gradient: Likewise.
+      cohort: Likewise.
+
+    Returns:
+      The result of its `next`, of tensors like those that it takes.
+
+    Raises:
+      TypeError: If it has others.
+    """
+    result = autograph.of_user(step.next)(state, trainable, pseudo_gradient, cohort)
+    of_step = f"that next of {type(step).__name__} returns"
+    return result._replace(
+        state=returned.as_like(f"The state {of_step}", result.state, state),
+        trainable=returned.as_like(
+            f"The trainable {of_step}", result.trainable, trainable
+        ),
+    )
+
+
+def aggregate_model(
+    step: ServerStep, state: ServerState, trainable: Tensors
+) -> Tensors:
+    """Returns θ̄ of a server step that may be a user's.
+
+    Args:
+      step: The step.
+      state: As for `ServerStep.aggregate_model`.
+      trainable: Likewise.
+
+    Raises:
+      TypeError: If it has other shapes or dtypes than the weights.
+    """
+    model = autograph.of_user(step.aggregate_model)(state, trainable)
+    what = f"The model that aggregate_model of {type(step).__name__} returns"
+    return returned.as_like(what, model, trainable)
+
+
 class CorrectedCloudStep(ServerStep):
     """A step whose cloud model is not the aggregate: it keeps θ̄ as well.
 
@@ -158,6 +208,20 @@ class CorrectedCloudStep(ServerStep):
     def replace_model(self, state: ServerState, trainable: Tensors) -> ServerState:
         """Returns the state with another aggregate model."""
         return collections.OrderedDict(state, aggregate_model=tuple(trainable))
+
+
+def _next_of_optimizer(
+    optimizer: tff.learning.optimizers.Optimizer,
+    state: Any,
+    weights: Any,
+    gradients: Any,
+) -> tuple[Any, Any]:
+    new_state, moved = autograph.of_user(optimizer.next)(state, weights, gradients)
+    of_optimizer = f"that next of {_SERVER_OPTIMIZER} returns"
+    return (
+        returned.as_like(f"The state {of_optimizer}", new_state, state),
+        returned.as_like(f"The weights {of_optimizer}", moved, weights),
+    )
 
 
 class OptimizerStep(ServerStep):
@@ -189,12 +253,15 @@ class OptimizerStep(ServerStep):
     ) -> ServerResult:
         """Takes a step of the optimizer."""
         del cohort
-        optimizer_state, trainable = autograph.of_user(self._optimizer.next)(
-            state["optimizer"], tuple(trainable), tuple(pseudo_gradient)
+        optimizer_state, trainable = _next_of_optimizer(
+            self._optimizer,
+            state["optimizer"],
+            tuple(trainable),
+            tuple(pseudo_gradient),
         )
         return ServerResult(
             collections.OrderedDict(optimizer=optimizer_state),
-            tuple(trainable),
+            trainable,
             collections.OrderedDict(),
         )
 
@@ -242,7 +309,8 @@ class PlainOptimizerStep(OptimizerStep):
     ) -> ServerResult:
         """Takes a step of the optimizer."""
         del cohort
-        state, weights = autograph.of_user(self._optimizer.next)(
+        state, weights = _next_of_optimizer(
+            self._optimizer,
             state,
             tf.nest.pack_sequence_as(self._like, trainable),
             tf.nest.pack_sequence_as(self._like, pseudo_gradient),
@@ -284,9 +352,7 @@ class StepAround(ServerStep):
         cohort: Cohort,
     ) -> ServerResult:
         """Takes the inner step; the arguments are those of `next`."""
-        return autograph.of_user(self._step.next)(
-            state["step"], trainable, pseudo_gradient, cohort
-        )
+        return take_step(self._step, state["step"], trainable, pseudo_gradient, cohort)
 
     def get_hparams(self, state: ServerState) -> collections.OrderedDict[str, Any]:
         """Returns the inner step's hyperparameters."""
@@ -338,8 +404,7 @@ class AveragedStep(StepAround):
         """Takes the inner step and averages its aggregate model."""
         result = self.next_of_step(state, trainable, pseudo_gradient, cohort)
         total = state["total_weight"] / self._growth + 1.0
-        aggregate_model = autograph.of_user(self._step.aggregate_model)
-        aggregate = aggregate_model(result.state, result.trainable)
+        aggregate = aggregate_model(self._step, result.state, result.trainable)
         average = tuple(
             mean + (model - mean) / tf.cast(total, model.dtype)
             for mean, model in zip(state["average_model"], aggregate, strict=True)

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import autograph, checks, compat, optimizers
+from tff_drift import autograph, checks, compat, optimizers, returned
 from tff_drift.client_works.local_work import LocalContext, LocalWork, Step
 from tff_drift.client_works.model_spec import ModelSpec
 from tff_drift.optimizers.conversion import is_sgd
@@ -195,6 +195,11 @@ class LocalSgd(LocalWork):
         """
         return step.gradients
 
+    def _gradient(self, step: Step) -> Tensors:
+        """Returns `minibatch_gradient`, which a user may have overridden."""
+        what = f"What minibatch_gradient of {type(self).__name__} returns"
+        return returned.as_like(what, self.minibatch_gradient(step), step.trainable)
+
     def direction(
         self, context: LocalContext, correction: Tensors, step: Step
     ) -> Tensors:
@@ -209,7 +214,7 @@ class LocalSgd(LocalWork):
           step: The current weights and the gradient of one minibatch there.
         """
         y, x = step.trainable, context.initial_trainable
-        direction = self.minibatch_gradient(step)
+        direction = self._gradient(step)
         if self.gradient_share != 1:
             direction = _times(self.gradient_share, direction)
         direction = _plus(direction, correction)
@@ -265,10 +270,13 @@ class LocalSgd(LocalWork):
         optimizer_state, correction = state
         if self._is_linear(context, optimizer_state):
             return state, self._linear_step(context, correction, step)
-        new_state, trainable = autograph.of_user(self._optimizer.next)(
-            optimizer_state,
-            step.trainable,
+        direction = returned.as_like(
+            f"What direction of {type(self).__name__} returns",
             self.direction(context, correction, step),
+            step.trainable,
+        )
+        new_state, trainable = autograph.of_user(self._optimizer.next)(
+            optimizer_state, step.trainable, direction
         )
         if not self.keeps_statistics:
             optimizer_state = new_state
@@ -317,9 +325,7 @@ class LocalSgd(LocalWork):
     ) -> Tensors:
         """Returns s y - η β g(y) + the fixed part."""
         moved = []
-        for y, g, way in zip(
-            step.trainable, self.minibatch_gradient(step), fixed, strict=True
-        ):
+        for y, g, way in zip(step.trainable, self._gradient(step), fixed, strict=True):
             rate, share = self._rate_and_share_of_y(context, y.dtype)
             kept = y if share is None else share * y
             # No sum of three, which takes a pass less: TensorFlow orders it by what it

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import autograph, client_works, compat, tensors
+from tff_drift import autograph, client_works, compat, returned, tensors
 from tff_drift.algorithms.composition.aggregation import is_empty
 from tff_drift.client_works import round_state
 from tff_drift.models import example_weights
@@ -349,15 +349,32 @@ def _new_state(
     keep_latest_models: bool,
 ) -> Any:
     """Returns a client's state after the round."""
-    idle_client_state = autograph.of_user(work.idle_client_state)
-    old_state = collections.OrderedDict(idle_client_state(context))
-    new_state = collections.OrderedDict(output.client_state)
+    old_state = autograph.of_user(work.idle_client_state)(context)
+    new_state = output.client_state
     if keep_latest_models:
         # A client that stays has the server's. Of others y itself, since not every
         # update is x - y.
-        old_state[LATEST_MODEL] = tensors.to_vector(context.initial_trainable)
-        new_state[LATEST_MODEL] = tensors.to_vector(outcome.trainable)
-    return tensors.selected(stays, old_state, new_state)
+        old_state = _with_latest_model(old_state, context.initial_trainable)
+        new_state = _with_latest_model(new_state, outcome.trainable)
+    of_work = f"of {type(work).__name__} returns"
+    return tensors.selected(
+        stays,
+        returned.as_like(
+            f"The client state that idle_client_state {of_work}",
+            old_state,
+            context.client_state,
+        ),
+        returned.as_like(
+            f"The client state that update_client_state {of_work}",
+            new_state,
+            context.client_state,
+        ),
+    )
+
+
+def _with_latest_model(state: Any, model: tensors.Tensors) -> client_works.ClientState:
+    vector = tensors.to_vector(model)
+    return collections.OrderedDict(state, **{LATEST_MODEL: vector})
 
 
 def _sums(

@@ -13,7 +13,12 @@ import tensorflow_federated as tff
 from tff_drift import autograph, client_works, compat
 from tff_drift.algorithms.composition.aggregation import CohortAggregation
 from tff_drift.algorithms.composition.server_state import Accessors, replace
-from tff_drift.algorithms.server_steps import Cohort, ServerStep
+from tff_drift.algorithms.server_steps import (
+    Cohort,
+    ServerStep,
+    aggregate_model,
+    take_step,
+)
 from tff_drift.client_works import round_state
 from tff_drift.tensors import Tensors, global_norm, selected, to_vector
 
@@ -220,15 +225,13 @@ def _build_next(
             client_hparams=client_hparams,
             mean_scale=1.0 if has_weights else mean("cohort"),
         )
-        result = autograph.of_user(server_step.next)(
-            step_state, trainable, pseudo_gradient, cohort
-        )
+        result = take_step(server_step, step_state, trainable, pseudo_gradient, cohort)
         # The model too: a step may take more of the clients than their mean.
-        finite = _all(tf.math.is_finite, (*pseudo_gradient, *tuple(result.trainable)))
+        finite = _all(tf.math.is_finite, (*pseudo_gradient, *result.trainable))
         is_zero = _all(lambda tensor: tf.equal(tensor, 0), pseudo_gradient)
         counts = finite & ~is_zero & (sums["clients"] > 0)
         step_state = selected(counts, result.state, step_state)
-        trainable = selected(counts, tuple(result.trainable), trainable)
+        trainable = selected(counts, result.trainable, trainable)
         measurements = collections.OrderedDict(
             update_non_finite=tf.cast(tf.logical_not(finite), tf.int32)
         )
@@ -263,7 +266,7 @@ def _build_accessors(
     def deployed(state: Any) -> Any:
         flat = tuple(tf.nest.flatten(state.global_model_weights.trainable))
         if evaluated_model == AGGREGATE:
-            return server_step.aggregate_model(state.finalizer, flat)
+            return aggregate_model(server_step, state.finalizer, flat)
         if evaluated_model == AVERAGE:
             return state.finalizer["average_model"]
         return flat

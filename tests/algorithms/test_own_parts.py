@@ -1,0 +1,223 @@
+"""Parts of one's own whose results do not fit: one error, and nothing is broadcast."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests import stateful
+from tff_drift import algorithms, client_works, execution
+from tff_drift.algorithms import server_steps
+
+CLIENTS = stateful.ragged_clients([7, 4], seed=5)
+
+
+def compose(work, server_step=1.0, **options):
+    return algorithms.compose(stateful.LinearRegression, work, server_step, **options)
+
+
+def means(weights):
+    """A slip: a number for each weight."""
+    return tuple(tf.reduce_mean(weight) for weight in weights)
+
+
+def subclass(base, **members):
+    """A class that has some members, functions or values, of its own."""
+    return type("Own", (base,), members)
+
+
+class Work(client_works.LocalSgd):
+    """A client's half that keeps and says something."""
+
+    def initial_client_state(self, zeros):
+        return collections.OrderedDict(last=zeros)
+
+    def update_client_state(self, context, local):
+        del context
+        return client_works.ClientOutput(
+            collections.OrderedDict(last=local.pseudo_gradient)
+        )
+
+
+class Step(server_steps.ServerStep):
+    """x <- x - Δ, and counts."""
+
+    def initial_state(self, trainable):
+        del trainable
+        return collections.OrderedDict(rounds=tf.zeros([5]))
+
+    def next(self, state, trainable, pseudo_gradient, cohort):
+        del cohort
+        return server_steps.ServerResult(
+            collections.OrderedDict(rounds=state["rounds"] + 1),
+            tuple(x - g for x, g in zip(trainable, pseudo_gradient, strict=True)),
+            collections.OrderedDict(),
+        )
+
+
+class MeanOptimizer(tff.learning.optimizers.Optimizer):
+    """Moves all entries of a weight to where their mean goes."""
+
+    def initialize(self, specs):
+        del specs
+        return collections.OrderedDict(learning_rate=1.0)
+
+    def next(self, state, weights, gradients):
+        return state, tf.nest.map_structure(
+            lambda w, g: tf.reduce_mean(w - g), weights, gradients
+        )
+
+
+@pytest.mark.parametrize("work", [client_works.LocalSgd(0.1), Work(0.1)])
+def test_a_server_optimizer_that_returns_other_shapes_is_refused(work):
+    # As TFF's own builder refuses it.
+    with pytest.raises(
+        TypeError,
+        match=r"^The weights that next of server_optimizer_fn returns must have at '0' "
+        r"shape \(2, 2\) and dtype float32, found shape \(\), dtype float32\.$",
+    ):
+        compose(work, MeanOptimizer())
+
+
+def returns(**changes):
+    """A step whose result has some fields of its own, as functions of the true ones."""
+
+    def next_of_own(self, state, trainable, pseudo_gradient, cohort):
+        result = Step.next(self, state, trainable, pseudo_gradient, cohort)
+        return result._replace(
+            **{name: change(getattr(result, name)) for name, change in changes.items()}
+        )
+
+    return subclass(Step, next=next_of_own)()
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (
+            returns(trainable=means),
+            r"The trainable that next of Own returns must have at '0' shape \(2, 2\)",
+        ),
+        (
+            returns(trainable=lambda weights: weights[:1]),
+            "The trainable that next of Own returns must hold 0, 1, found 0",
+        ),
+        (
+            returns(state=lambda state: {"rounds": tf.reduce_mean(state["rounds"])}),
+            r"The state that next of Own returns must have at 'rounds' shape \(5,\)",
+        ),
+        (
+            returns(state=lambda state: {"rounds": tf.cast(state["rounds"], "int32")}),
+            r".* must have at 'rounds' .* float32, found shape \(5,\), dtype int32",
+        ),
+        (
+            returns(state=lambda state: {"round": state["rounds"]}),
+            "The state that next of Own returns must hold rounds, found round",
+        ),
+        (
+            subclass(Step, aggregate_model=lambda self, state, model: means(model))(),
+            r"The model that aggregate_model of Own returns must have at '0' shape",
+        ),
+    ],
+)
+@pytest.mark.parametrize("evaluated_model", ["aggregate", "average"])
+def test_a_server_step_that_returns_other_shapes_is_refused(
+    step, message, evaluated_model
+):
+    with pytest.raises(TypeError, match=f"^{message}"):
+        compose(client_works.LocalSgd(0.1), step, evaluated_model=evaluated_model)
+
+
+def keeps(**state):
+    """A work whose clients keep some functions of the pseudo-gradient."""
+
+    def update_client_state(self, context, local):
+        del self, context
+        return client_works.ClientOutput(
+            {name: of(local.pseudo_gradient) for name, of in state.items()}
+        )
+
+    return subclass(Work, update_client_state=update_client_state)
+
+
+@pytest.mark.parametrize(
+    ("work", "message"),
+    [
+        (
+            keeps(last=tf.norm),
+            "The client state that update_client_state of Own returns must have at "
+            r"'last' shape \(5,\) and dtype float32, found shape \(\), dtype float32\.",
+        ),
+        (
+            keeps(last=lambda vector: tf.cast(vector, tf.float64)),
+            r"must have .* float32, found .* dtype float64\.",
+        ),
+        (keeps(first=tf.identity), "must hold last.*, found first"),
+        (
+            subclass(Work, idle_client_state=lambda self, context: {"last": 0.0}),
+            "The client state that idle_client_state of Own returns must have at "
+            r"'last' shape \(5,\)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("keep_latest_models", [False, True])
+def test_a_client_state_of_other_shapes_is_refused(work, message, keep_latest_models):
+    with pytest.raises(TypeError, match=message):
+        compose(work(0.1), keep_latest_models=keep_latest_models)
+
+
+def of_mean(self, step):
+    del self
+    return means(step.gradients)
+
+
+@pytest.mark.parametrize(
+    ("name", "members"),
+    [
+        ("minibatch_gradient", {"minibatch_gradient": of_mean}),
+        # Where a step is linear: the sum with what stays fixed has the right shape.
+        (
+            "minibatch_gradient",
+            {
+                "minibatch_gradient": of_mean,
+                "proximal_strength": lambda self, context: 0.1,
+            },
+        ),
+        (
+            "direction",
+            {"direction": lambda self, context, correction, step: of_mean(self, step)},
+        ),
+    ],
+)
+def test_a_direction_of_other_shapes_is_refused(name, members):
+    work = subclass(client_works.LocalSgd, **members)(0.1)
+    with pytest.raises(
+        TypeError, match=rf"What {name} of Own returns must have at '0' shape \(2, 2\)"
+    ):
+        compose(work)
+
+
+def test_shapes_that_are_not_known_are_taken():
+    def unknown(tensor):
+        return tf.boolean_mask(tensor, tf.ones_like(tensor, tf.bool))
+
+    own = compose(
+        keeps(last=unknown)(0.1),
+        returns(state=lambda state: {"rounds": unknown(state["rounds"])}),
+    )
+    drivers = [
+        stateful.Driver(process, CLIENTS) for process in (own, compose(Work(0.1)))
+    ]
+    with tff.framework.get_context_stack().install(
+        execution.create_local_execution_context()
+    ):
+        for driver in drivers:
+            driver.round(list(CLIENTS))
+    np.testing.assert_array_equal(drivers[0].model, drivers[1].model)
+    np.testing.assert_array_equal(drivers[0].state.finalizer["rounds"], np.ones(5))
+    for name in CLIENTS:
+        np.testing.assert_array_equal(
+            *(driver.remembered(name, "last") for driver in drivers)
+        )
