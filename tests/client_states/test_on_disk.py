@@ -1,14 +1,17 @@
 import contextlib
+import gc
 import os
 import pathlib
 import re
 import resource
 import shutil
 import sqlite3
+import subprocess
 
 import numpy as np
 import pytest
 
+from tests.forks import programs
 from tff_drift import client_states
 from tff_drift.client_states import on_disk
 
@@ -57,10 +60,34 @@ def test_the_next_program_finds_the_last_version(filled, state, assert_states):
         assert_states(states.gather(["ann", "bob"]), [4, 2])
 
 
+def opened_elsewhere(path):
+    """What another program says that opens a store of the run "a"."""
+    code = (
+        "import sys; from tests.client_states import conftest\n"
+        "from tff_drift import client_states as states\n"
+        "try: states.DiskClientStates(sys.argv[1], conftest.state(0), run_id='a')\n"
+        "except states.ClientStatesError as error: print(error)"
+    )
+    return subprocess.run(
+        [*programs.python(), "-c", code, str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
 def test_a_store_is_used_by_one_program_at_a_time(filled, state, assert_states):
     with client_states.DiskClientStates(filled, state(0), run_id="a") as states:
-        with pytest.raises(client_states.ClientStatesError, match="in use by another"):
-            client_states.DiskClientStates(filled, state(0), run_id="a")
+        assert "in use by another program" in opened_elsewhere(filled)
+        (filled.parent / "alias").symlink_to(filled)
+        for path in (filled, filled.parent / "alias"):
+            with pytest.raises(
+                client_states.ClientStatesError,
+                match="open in this program already: use that object, or call its clo",
+            ):
+                client_states.DiskClientStates(path, state(0), run_id="a")
+        # And this program's attempts let no other one in.
+        assert "in use by another program" in opened_elsewhere(filled)
         assert_states(states.gather(["ann"]), [1])
     states.close()
     for call in (
@@ -71,6 +98,31 @@ def test_a_store_is_used_by_one_program_at_a_time(filled, state, assert_states):
     ):
         with pytest.raises(client_states.ClientStatesError, match="is closed"):
             call()
+
+
+def test_a_store_that_nobody_has_any_more_is_closed(filled, state, assert_states):
+    gc.collect()
+    descriptors = len(os.listdir("/dev/fd"))
+    gc.disable()
+    try:
+        for version in (2, 3):
+            states = client_states.DiskClientStates(filled, state(0), run_id="a")
+            states.scatter(["ann"], [state(version)])
+            states.commit(version)
+            states.scatter(["ann"], [state(9)])
+            del states
+        assert len(os.listdir("/dev/fd")) == descriptors
+    finally:
+        gc.enable()
+    with client_states.DiskClientStates(filled, state(0), run_id="a") as states:
+        assert states.versions == (1, 2, 3)
+        assert_states(states.gather(["ann", "bob"]), [3, 2])
+
+
+def test_a_store_that_could_not_be_opened_is_not_open(filled, state):
+    for _ in range(2):
+        refused(filled, state(0), "belongs to the run 'a', not to 'b'", run_id="b")
+    client_states.DiskClientStates(filled, state(0), run_id="a").close()
 
 
 def test_a_store_of_another_run_or_state_is_refused(filled, state):

@@ -59,7 +59,9 @@ import contextlib
 import os
 import pathlib
 import sqlite3
+import threading
 import uuid
+import weakref
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -85,6 +87,11 @@ _TEMPLATE = "template"
 # A random name, of this store and its copies alone.
 _STORE_ID = "store_id"
 
+# The stores that are open: process, device and index file. A child process inherits
+# those of its parent, which are not its own.
+_open_stores: set[tuple[int, int, int]] = set()
+_open_stores_lock = threading.Lock()
+
 _LEFT_ALONE = "It was left unchanged: move it away, or choose another path."
 
 
@@ -107,7 +114,8 @@ class DiskClientStates(ClientStates):
 
     The folder is made if necessary, and opened again by the next program; the states
     are then those of the last version, and what was not committed is gone. Only
-    one program at a time may have it open. The folder must not be on a network
+    one program at a time may have it open, and once: `close` it, or use it in a `with`
+    statement, to open it again. The folder must not be on a network
     file system without locks. Copy or move it as a whole, while it is closed.
 
     What is in it is checked when it is opened; the bytes of a state whenever it is
@@ -145,6 +153,9 @@ class DiskClientStates(ClientStates):
         # The same folder wherever the program goes.
         self.path = pathlib.Path(path).absolute()
         self._closing = contextlib.ExitStack()
+        # An SQLite connection that nobody has any more is open until Python looks for
+        # cycles.
+        weakref.finalize(self, self._closing.close).atexit = False
         self._closed = False
         try:
             with self._reported():
@@ -185,6 +196,7 @@ class DiskClientStates(ClientStates):
         files.make_folder(self.path)
         if not index.exists():
             self._create(properties)
+        self._check_not_open(index)
         foreign = state_index.describe_foreign(index)
         if foreign is not None:
             raise ClientStatesError(
@@ -206,6 +218,23 @@ class DiskClientStates(ClientStates):
             self.path / _STATES_FILE, self.state_nbytes, self._index.slots()
         )
         self._closing.callback(self._slots.close)
+
+    def _check_not_open(self, index: pathlib.Path) -> None:
+        """Raises if this program has the store open, and notes that it has it now.
+
+        SQLite's locks are those of the process: if it opens and closes the file once
+        more, they are gone, and other programs are let in.
+        """
+        status = index.stat()
+        store = os.getpid(), status.st_dev, status.st_ino
+        with _open_stores_lock:
+            if store in _open_stores:
+                raise ClientStatesError(
+                    f"{self} is open in this program already: use that object, or call "
+                    "its close() first."
+                )
+            _open_stores.add(store)
+        self._closing.callback(_open_stores.discard, store)
 
     def _create(self, properties: Mapping[str, str]) -> None:
         """Makes an empty store; the index's name appears last."""
