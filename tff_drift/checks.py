@@ -279,6 +279,8 @@ def check_instance(
     """
     if not isinstance(value, kind):
         text = f"{name} must be {what or f'a {_imported_name(kind)}'}"
+        if isinstance(value, type) and issubclass(value, kind):
+            remedy = f"That is the class: call it, {value.__name__}(...)."
         raise TypeError(f"{text}, found {shown(value)}. {remedy}".rstrip())
 
 

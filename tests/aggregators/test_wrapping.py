@@ -5,6 +5,7 @@ import pytest
 import tensorflow_federated as tff
 
 from tff_drift import aggregators
+from tff_drift.aggregators import wrapping
 
 FACTORIES = [
     aggregators.adaptive_clipping_factory,
@@ -77,6 +78,39 @@ def test_structure_of_a_single_tensor(build):
     result = process.next(process.initialize(), values).result
     assert isinstance(result, list)
     np.testing.assert_array_equal(result, [[0.5, 0.25]])
+
+
+def test_steps_in_other_forms_are_refused():
+    def wrapped(describe):
+        sums = tff.aggregators.SumFactory()
+        return wrapping.wrap_factory(sums, describe).create(SCALAR)
+
+    def calls(inner, value_type, weight_type):
+        del value_type, weight_type
+        return wrapping.Steps(
+            inner.initialize,
+            lambda state, value, weight: wrapping.call_next(
+                inner, state, value, weight
+            ),
+        )
+
+    assert wrapped(calls).next((), [1.0, 2.0]).result == 3.0
+    with pytest.raises(
+        TypeError,
+        match=r"^What describe returns must be a tff_drift\.aggregators\.wrapping\."
+        r"Steps, found \(.*\)\. Return wrapping\.Steps\(initialize, next\)\.$",
+    ):
+        wrapped(lambda *types: tuple(calls(*types)))
+    with pytest.raises(
+        TypeError,
+        match="^What next of the Steps that describe returns must be a "
+        r"tff\.templates\.MeasuredProcessOutput, found \(",
+    ):
+        wrapped(
+            lambda *types: calls(*types)._replace(
+                next=lambda state, value, weight: (state, value)
+            )
+        )
 
 
 @pytest.mark.parametrize("build", FACTORIES)

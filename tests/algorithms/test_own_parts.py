@@ -168,6 +168,106 @@ def test_a_client_state_of_other_shapes_is_refused(work, message, keep_latest_mo
         compose(work(0.1), keep_latest_models=keep_latest_models)
 
 
+def returning(value):
+    """A method that returns a value, whatever it is given."""
+    return lambda self, *arguments: value
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        (
+            {"update_client_state": returning({"last": 0.0})},
+            "What update_client_state of Own returns must be a tff_drift.client_works."
+            r"ClientOutput, found \{'last': 0.0\}\. Return ClientOutput\(client_state,",
+        ),
+        (
+            {"update_client_state": returning(None)},
+            "What update_client_state of Own returns must be .* found None",
+        ),
+        (
+            {"update_client_state": client_works.ClientWork.update_client_state},
+            "The client state that update_client_state of Own returns must hold last, "
+            "found nothing",
+        ),
+        (
+            {"initial_client_state": returning({"last": 0.0})},
+            "What initial_client_state of Own returns must hold arrays or numbers of "
+            r"NumPy's, found 0\.0\. Say of which dtype it is: np\.float32\(0\)\.",
+        ),
+        (
+            {"initial_client_state": returning({"on": False})},
+            ".* must hold .* found Fal",
+        ),
+        (
+            {"initial_client_state": returning(np.zeros(5))},
+            "What initial_client_state of Own returns must be a dictionary",
+        ),
+    ],
+)
+def test_client_states_in_other_forms_are_refused(members, message):
+    with pytest.raises(TypeError, match=f"^{message}"):
+        compose(subclass(Work, **members)(0.1))
+
+
+@pytest.mark.parametrize(
+    ("correction", "message"),
+    [
+        (
+            lambda self, context: context.initial_trainable,
+            "hold one tensor, found 0, 1",
+        ),
+        (returning(0.0), r"have shape \(5,\) and dtype float32, found shape \(\),"),
+        (returning(np.zeros(4, "f")), r"have shape \(5,\) .* found shape \(4,\),"),
+        (
+            lambda self, context: tf.zeros(5, tf.float64),
+            "have .* found .* dtype float64",
+        ),
+    ],
+)
+def test_a_correction_that_is_no_vector_is_refused(correction, message):
+    work = subclass(client_works.LocalSgd, correction=correction)(0.1)
+    with pytest.raises(
+        TypeError, match=f"The vector that correction of Own returns must {message}"
+    ):
+        compose(work)
+
+
+@pytest.mark.parametrize("evaluated_model", ["aggregate", "average"])
+def test_a_server_step_that_returns_another_form_is_refused(evaluated_model):
+    options = {"evaluated_model": evaluated_model}
+    with pytest.raises(
+        TypeError,
+        match=r"^The measurements that next of Own returns must be a dictionary, empty "
+        "if there are none, found None",
+    ):
+        compose(
+            client_works.LocalSgd(0.1), returns(measurements=lambda _: None), **options
+        )
+    plain = subclass(
+        Step,
+        next=lambda self, *arguments: tuple(Step.next(self, *arguments)),
+    )
+    with pytest.raises(
+        TypeError,
+        match=r"^What next of Own returns must be a .*\.ServerResult, found \(.*\)\. "
+        r"Return ServerResult\(state, trainable, measurements\)\.$",
+    ):
+        compose(client_works.LocalSgd(0.1), plain(), **options)
+
+
+def test_a_class_is_to_be_called():
+    with pytest.raises(
+        TypeError,
+        match=r"^work must be .* That is the class: call it, Work\(\.\.\.\)\.$",
+    ):
+        compose(Work)
+    with pytest.raises(
+        TypeError, match=r"^server_optimizer_fn must be .* Step\(\.\.\.\)"
+    ):
+        compose(Work(0.1), Step)
+
+
 def of_mean(self, step):
     del self
     return means(step.gradients)

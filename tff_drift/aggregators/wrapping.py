@@ -95,7 +95,7 @@ class _WeightedFactory(tff.aggregators.WeightedAggregationFactory):
         check_floats("value_type", value_type)
         checks.check_instance("weight_type", weight_type, compat.Type)
         inner_process = self._inner_factory.create(value_type, weight_type)
-        steps = self._describe(inner_process, value_type, weight_type)
+        steps = _checked(self._describe(inner_process, value_type, weight_type))
         initialize_fn = _initialize_fn(steps)
 
         @compat.federated_computation(
@@ -125,7 +125,7 @@ class _UnweightedFactory(tff.aggregators.UnweightedAggregationFactory):
     def create(self, value_type: compat.Type) -> tff.templates.AggregationProcess:
         check_floats("value_type", value_type)
         inner_process = self._inner_factory.create(value_type)
-        steps = self._describe(inner_process, value_type, None)
+        steps = _checked(self._describe(inner_process, value_type, None))
         initialize_fn = _initialize_fn(steps)
 
         @compat.federated_computation(
@@ -140,6 +140,12 @@ class _UnweightedFactory(tff.aggregators.UnweightedAggregationFactory):
         return tff.templates.AggregationProcess(initialize_fn, next_fn)
 
 
+def _checked(steps: Any) -> Steps:
+    remedy = "Return wrapping.Steps(initialize, next)."
+    checks.check_instance("What describe returns", steps, Steps, remedy=remedy)
+    return steps
+
+
 def _initialize_fn(steps: Steps) -> compat.Computation:
     return compat.federated_computation(lambda: _at_server(steps.initialize()))
 
@@ -147,6 +153,10 @@ def _initialize_fn(steps: Steps) -> compat.Computation:
 def _zipped(
     output: tff.templates.MeasuredProcessOutput,
 ) -> tff.templates.MeasuredProcessOutput:
+    # What an inner process gave is a value with these names.
+    if not all(hasattr(output, name) for name in ("state", "result", "measurements")):
+        what = "What next of the Steps that describe returns"
+        checks.check_instance(what, output, tff.templates.MeasuredProcessOutput)
     return tff.templates.MeasuredProcessOutput(
         state=_at_server(output.state),
         result=output.result,

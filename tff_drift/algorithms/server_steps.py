@@ -164,14 +164,20 @@ def take_step(
       The result of its `next`, of tensors like those that it takes.
 
     Raises:
-      TypeError: If it has others.
+      TypeError: If it has others, or is no `ServerResult`.
     """
     result = autograph.of_user(step.next)(state, trainable, pseudo_gradient, cohort)
-    of_step = f"that next of {type(step).__name__} returns"
+    returns = f"next of {type(step).__name__} returns"
+    remedy = "Return ServerResult(state, trainable, measurements)."
+    checks.check_instance(f"What {returns}", result, ServerResult, remedy=remedy)
+    what = "a dictionary, empty if there are none"
+    checks.check_instance(
+        f"The measurements that {returns}", result.measurements, Mapping, what
+    )
     return result._replace(
-        state=returned.as_like(f"The state {of_step}", result.state, state),
+        state=returned.as_like(f"The state that {returns}", result.state, state),
         trainable=returned.as_like(
-            f"The trainable {of_step}", result.trainable, trainable
+            f"The trainable that {returns}", result.trainable, trainable
         ),
     )
 

@@ -148,7 +148,11 @@ class LocalSgd(LocalWork):
         vector = self.correction(context)
         correction: Tensors = ()
         if vector is not None:
-            correction = from_vector(vector, context.initial_trainable)
+            x = context.initial_trainable
+            size = sum(tensor.shape.num_elements() for tensor in x)
+            what = f"The vector that correction of {type(self).__name__} returns"
+            spec = tf.TensorSpec([size], x[0].dtype)
+            correction = from_vector(returned.as_like(what, vector, spec), x)
         if self._is_linear(context, state):
             correction = self._fixed_part(context, state, correction)
         return state, correction

@@ -40,6 +40,8 @@ def as_server_step(
       ValueError: If a rate is not a finite number greater than 0, or there is a
         schedule and no rate.
     """
+    if isinstance(server_step, type) and issubclass(server_step, ServerStep):
+        checks.check_instance("server_optimizer_fn", server_step, ServerStep)
     if not isinstance(server_step, ServerStep):
         optimizer = optimizers.as_optimizer("server_optimizer_fn", server_step)
         if keeps_client_state:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import collections
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import autograph, client_works, compat, returned, tensors
+from tff_drift import autograph, checks, client_works, compat, returned, tensors
 from tff_drift.algorithms.composition.aggregation import is_empty
 from tff_drift.client_works import round_state
 from tff_drift.models import example_weights
@@ -128,6 +129,12 @@ def build_client_half(
             if work.has_client_output:
                 output = autograph.of_user(work.update_client_state)(
                     context, _local_result(outcome, full_gradient)
+                )
+                checks.check_instance(
+                    f"What update_client_state of {type(work).__name__} returns",
+                    output,
+                    client_works.ClientOutput,
+                    remedy="Return ClientOutput(client_state, message).",
                 )
             weight = _weight_unless(idle, weight)
             result = collections.OrderedDict(
@@ -280,7 +287,19 @@ def _initial_state(
         return None
     vector_type = tensors.vector_type(spec.weights_type.trainable)
     zeros = np.zeros(vector_type.shape, vector_type.dtype)
-    state = work.initial_client_state(zeros) or collections.OrderedDict()
+    state = work.initial_client_state(zeros)
+    if state is None:
+        state = collections.OrderedDict()
+    what = f"What initial_client_state of {type(work).__name__} returns"
+    checks.check_instance(
+        what, state, Mapping, "a dictionary, such as OrderedDict(sum=zeros)"
+    )
+    for leaf in tf.nest.flatten(state):
+        if not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")):
+            raise TypeError(
+                f"{what} must hold arrays or numbers of NumPy's, found "
+                f"{checks.shown(leaf)}. Say of which dtype it is: np.float32(0)."
+            )
     if keep_latest_models:
         state[LATEST_MODEL] = zeros
     return state
