@@ -33,9 +33,11 @@ def cardinalities(value: Any, type_signature: compat.Type) -> dict[Any, int]:
             return {}
         # Values of a dict come as a view.
         if not isinstance(value, (list, tuple, collections.abc.MappingView)):
+            is_mapping = isinstance(value, collections.abc.Mapping)
+            remedy = " Give a list of its values." if is_mapping else ""
             raise TypeError(
                 f"Expected a list with a value for each client, of type "
-                f"{type_signature}, found a {type(value).__name__}."
+                f"{type_signature}, found a {type(value).__name__}.{remedy}"
             )
         return {type_signature.placement: len(value)}
     found: dict[Any, int] = {}
@@ -75,9 +77,10 @@ def struct_elements(value: Any, type_signature: compat.StructType) -> list[Any]:
     try:
         struct = compat.structure.from_container(value)
     except TypeError as error:
+        remedy = "" if None in names else f" Give a dictionary of {', '.join(names)}."
         raise TypeError(
             f"Expected a structure of type {type_signature}, found a "
-            f"{type(value).__name__}."
+            f"{type(value).__name__}.{remedy}"
         ) from error
     given = compat.structure_names(struct)
     if len(given) == len(names) and all(

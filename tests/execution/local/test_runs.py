@@ -389,6 +389,20 @@ def test_arguments_of_the_wrong_type_are_refused(value, message, fast):
         call(fast, computation, [value])
 
 
+def test_a_clients_value_that_is_no_structure_is_told_its_names(fast):
+    of_client = [("examples", np.float32), ("index", np.int32)]
+    computation = tff.federated_computation(
+        lambda x: tff.federated_sum(x),
+        tff.FederatedType(tff.StructType(of_client), CLIENTS),
+    )
+    with pytest.raises(
+        TypeError,
+        match=r"^Expected a structure of type <examples=float32,index=int32>, found a "
+        r"float\. Give a dictionary of examples, index\.$",
+    ):
+        call(fast, computation, [1.5])
+
+
 def test_different_numbers_of_clients_are_refused(fast):
     clients = tff.FederatedType(np.int32, CLIENTS)
     computation = tff.federated_computation(
@@ -398,6 +412,8 @@ def test_different_numbers_of_clients_are_refused(fast):
         call(fast, computation, [1, 2], [1])
     with pytest.raises(TypeError, match="list with a value for each client"):
         call(fast, computation, 1, [1])
+    with pytest.raises(TypeError, match=r"found a dict\. Give a list of its values\.$"):
+        call(fast, computation, {"ann": 1}, [1])
 
 
 def test_what_is_not_supported_is_named(fast):
