@@ -173,7 +173,11 @@ _CASES = [
         {},
         {"round_number": INTEGER},
     ),
-    (simulation.ClientDataSource, {"train": _TRAIN}, {"train": LIST, "seed": INTEGER}),
+    (
+        simulation.ClientDataSource,
+        {"train": _TRAIN},
+        {"train": LIST, "seed": INTEGER, "by_client_id": FLAG},
+    ),
     (
         simulation.evaluate_clients,
         {

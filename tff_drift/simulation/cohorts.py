@@ -37,7 +37,10 @@ class Selection(Mapping[str, Any]):
     """
 
     def __init__(
-        self, train: ClientDatasets, client_ids: Sequence[str], round_number: int
+        self,
+        train: ClientDatasets,
+        client_ids: Sequence[str] = (),
+        round_number: int = 0,
     ) -> None:
         """Selects clients.
 
@@ -45,7 +48,16 @@ class Selection(Mapping[str, Any]):
           train: The clients' data.
           client_ids: The clients.
           round_number: The round, from 0.
+
+        Raises:
+          TypeError: If TFF takes the selection for another mapping, and copies it.
         """
+        if not isinstance(train, ClientDatasets):
+            raise TypeError(
+                "A selection by client id is for a ProcessWithClientStates. To a "
+                "process whose clients keep no state give a list: "
+                "ClientDataSource(train, by_client_id=False) selects lists."
+            )
         self.train = train
         self.round_number = round_number
         self._client_ids = dict.fromkeys(client_ids)

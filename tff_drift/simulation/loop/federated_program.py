@@ -26,25 +26,33 @@ class ClientDataSource(compat.FederatedDataSource):
     """The cohorts of a federated program: clients sampled uniformly, by their ids.
 
     The selection of a round is `{client_id: dataset}`, what `next` of a
-    `ProcessWithClientStates` takes. It is that of `run_training` with the same seed:
+    `ProcessWithClientStates` takes, or a list of datasets, what that of all other
+    processes takes. It is that of `run_training` with the same seed:
     a pure function of the seed and of the number of the selection, which is part of
     the program's state, so that a resumed program continues with the clients and
     batches that a whole one would have seen.
     """
 
-    def __init__(self, train: ClientDatasets, *, seed: int = 0) -> None:
+    def __init__(
+        self, train: ClientDatasets, *, seed: int = 0, by_client_id: bool = True
+    ) -> None:
         """Makes a source.
 
         Args:
           train: The clients to train on.
           seed: The seed of the sampling.
+          by_client_id: Whether a program gets the datasets by client id, for a
+            `ProcessWithClientStates`; if not, as a list, for all other processes.
 
         Raises:
-          TypeError: If `train` is not a `ClientDatasets`, or `seed` is not an integer.
+          TypeError: If `train` is not a `ClientDatasets`, `seed` is not an integer, or
+            `by_client_id` no boolean.
           ValueError: If `seed` is negative.
         """
         checks.check_instance("train", train, ClientDatasets)
         checks.check_integer("seed", seed, at_least=0)
+        checks.check_flag("by_client_id", by_client_id)
+        self.by_client_id = by_client_id
         self._train = train
         self._seed = int(seed)  # JSON does not know NumPy's integers.
         self._federated_type = compat.FederatedType(
@@ -136,10 +144,10 @@ class _Iterator(compat.FederatedDataSourceIterator):
     def federated_type(self) -> compat.FederatedType:
         return self._source.federated_type
 
-    def select(self, k: Any = None) -> Selection:
+    def select(self, k: Any = None) -> Selection | list[Any]:
         selection = self._source.select(self._round_number, k)
         self._round_number += 1
-        return selection
+        return selection if self._source.by_client_id else list(selection.values())
 
 
 class ClientStatesProgramStateManager(compat.ProgramStateManager):
