@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from tasks import definitions, registry
+from tasks import definitions, registry, seeds
 from tff_drift import checks
 
 
@@ -49,14 +49,16 @@ def load(
             for option in definition.options
         }
     )
-    clients, model_fn = definition.builder()(cache_dir, int(seed), values)
+    # Where a plugin builds one model for all calls, it does so here.
+    with seeds.drawing_from(int(seed)):
+        clients, model_fn = definition.builder()(cache_dir, int(seed), values)
     return definitions.Task(
         name=name,
         description=definition.description,
         train=clients.train,
         test=clients.test,
         validation=clients.validation,
-        model_fn=model_fn,
+        model_fn=seeds.seeded(model_fn, int(seed)),
         accuracy_metric=definition.accuracy_metric,
         higher_is_better=definition.higher_is_better,
         seed=int(seed),

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+import functools
 import hashlib
+import random
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
 
 import numpy as np
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_IS_DRAWING: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "_IS_DRAWING", default=False
+)
 
 
 def _sequence(seed: int, purpose: str) -> np.random.SeedSequence:
@@ -44,3 +57,45 @@ def initializer_seeds(seed: int, count: int) -> list[int]:
     """
     first = int(_sequence(seed, "initial weights").generate_state(1)[0]) // 2
     return list(range(first, first + count))
+
+
+@contextlib.contextmanager
+def drawing_from(seed: int) -> Iterator[None]:
+    """Has Keras draw what a user's net leaves open from a task's seed.
+
+    Initializers and random layers without a seed take one of Python's own generator.
+    That one goes on afterwards as if nothing had been drawn. The outermost seed counts:
+    that of `tasks.load`, where a plugin makes its task of another one.
+
+    Args:
+      seed: The task's seed, at least 0.
+
+    Yields:
+      Nothing; models are built inside.
+    """
+    if _IS_DRAWING.get():
+        yield
+        return
+    token, before = _IS_DRAWING.set(True), random.getstate()
+    random.seed(int(_sequence(seed, "models").generate_state(1)[0]))
+    try:
+        yield
+    finally:
+        random.setstate(before)
+        _IS_DRAWING.reset(token)
+
+
+def seeded(function: Callable[P, T], seed: int) -> Callable[P, T]:
+    """Returns a function that builds the same model at every call.
+
+    Args:
+      function: The function, such as a task's `model_fn`.
+      seed: The task's seed, at least 0.
+    """
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        with drawing_from(seed):
+            return function(*args, **kwargs)
+
+    return call

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tasks import definitions
+from tasks import definitions, seeds
 from tasks.models import keras_models, last_activation, nets
 from tasks.own import parts, targets
 from tff_drift import checks, signatures
@@ -217,20 +217,21 @@ def build_task(
     input_shape = train.element_spec[0].shape[1:]
     if training.build_keras_model is not None:
         inputs = train.element_spec[0]
-        _check_model(training.build_keras_model, inputs, target)
+        with seeds.drawing_from(training.seed):
+            _check_model(training.build_keras_model, inputs, target)
+    regression = functools.partial(
+        _regression, input_shape, target.outputs, training.seed
+    )
+    model_fn = target.model_fn(
+        training.build_keras_model or regression, train.element_spec
+    )
     return definitions.Task(
         name=name,
         description=f"Your own data: {len(train)} clients, {target}.",
         train=train,
         test=test,
         validation=None,
-        model_fn=target.model_fn(
-            training.build_keras_model
-            or functools.partial(
-                _regression, input_shape, target.outputs, training.seed
-            ),
-            train.element_spec,
-        ),
+        model_fn=seeds.seeded(model_fn, training.seed),
         accuracy_metric=target.accuracy_metric,
         higher_is_better=target.higher_is_better,
         seed=training.seed,
