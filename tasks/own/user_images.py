@@ -196,10 +196,13 @@ def _read(
     for number, path in enumerate(paths):
         image = _decode(path, wanted)
         if image.shape != shape:
+            # Grey ones, and those with an alpha channel, can be read in colour.
+            channels = shape[2] if image.shape[2] == shape[2] else 3
+            alike = (*shape[:2], channels)
             raise example_checks.DataError(
                 f"{_where(path)}: the image has height, width and channels "
                 f"{image.shape}, but {first} has {shape}. Give all one shape, or, in "
-                f"a program, from_image_folder(..., image_shape={shape})."
+                f"a program, from_image_folder(..., image_shape={alike})."
             )
         images[number] = image
     return images, np.array([path.parent.name for path in paths], object)

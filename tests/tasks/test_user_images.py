@@ -101,6 +101,16 @@ def test_sizes_and_colours_are_made_alike_where_the_user_says_so(folder):
     assert all(any(np.allclose(each, one) for each in found) for one in expected)
 
 
+@pytest.mark.parametrize("channels", [1, 4])
+def test_the_remedy_for_one_image_of_other_colours_can_be_followed(folder, channels):
+    path = next((folder / "ann").glob("*/*.png")).with_name("0.png")
+    _write(path, np.full((4, 5, channels), 77, np.uint8))
+    with pytest.raises(tasks.DataError, match=r"image_shape=\(4, 5, 3\)"):
+        tasks.from_image_folder(folder)
+    task = tasks.from_image_folder(folder, image_shape=(4, 5, 3))
+    assert task.train.element_spec[0].shape == (None, 4, 5, 3)
+
+
 @pytest.mark.parametrize("mode", ["L", "RGB", "RGBA"])
 @pytest.mark.parametrize("kind", ["png", "bmp", "gif"])
 def test_images_of_every_kind_have_the_channels_that_the_user_says(
