@@ -373,3 +373,22 @@ def test_a_bad_example_is_named_with_its_client(part, value, message):
     clients["c03"][part][5] = value
     with pytest.raises(ValueError, match=f"^{message}"):
         diagnose_softmax(clients, cohort_size=2)
+
+
+@pytest.mark.parametrize(
+    ("size", "error", "message"),
+    [
+        (simulation.doubling_cohorts(1, [1]), TypeError, "an integer, found doubling"),
+        (0, ValueError, "at least 1, found 0"),
+    ],
+)
+def test_a_cohort_of_no_one_size_is_refused_before_training(size, error, message):
+    clients = labelled([np.arange(9) % CLASSES] * 6, 1)
+
+    def model_fn():
+        raise AssertionError("The model was built.")
+
+    with pytest.raises(error, match=f"^cohort_size must be {message}"):
+        simulation.diagnose(
+            model_fn, datasets(clients), client_optimizer_fn=RATE, cohort_size=size
+        )

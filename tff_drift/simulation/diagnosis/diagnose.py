@@ -107,6 +107,8 @@ def diagnose(
         three of them two examples, or updates are not finite.
     """
     checks.check_instance("train", train, ClientDatasets)
+    # The noise of a cohort is told of one size: functions of rounds have many.
+    checks.check_integer("cohort_size", cohort_size)
     checks.check_integer("rounds", rounds, at_least=0)
     checks.check_integer("max_clients", max_clients, at_least=3)
     checks.check_positive("server_learning_rate", server_learning_rate)
