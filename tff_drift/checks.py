@@ -187,7 +187,7 @@ check_fraction = NumberCheck(
 
 
 def check_integer(
-    name: str, value: Any, at_least: int = 1, at_most: int = _LARGEST_INTEGER
+    name: str, value: Any, at_least: int = 1, at_most: float = _LARGEST_INTEGER
 ) -> None:
     """Raises unless `value` is an integer in a range.
 

@@ -3,6 +3,7 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow_federated as tff
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,6 +49,25 @@ def test_numpy_s_integers_are_those_of_python():
         StragglerClock(data, growing, seed=three).settings,
     ]
     assert json.loads(json.dumps(settings)) == settings
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8])
+def test_a_round_number_of_numpy_is_that_of_python(kind):
+    data = fakes.client_datasets()
+    uniform = build_uniform_sampling(IDS, 2)
+    samplings = [
+        uniform,
+        build_uniform_sampling(IDS, doubling_cohorts(1, [2])),
+        build_growing_sampling(data, 1, [3]),
+        StragglerClock(data, build_uniform_sampling(data.client_ids, 2)).cohort,
+    ]
+    for sampling in samplings:
+        assert sampling(kind(4)) == sampling(4)
+    # What TFF draws from is seeded by the seed and the round.
+    theirs = tff.simulation.build_uniform_sampling_fn(
+        list(IDS), replace=False, random_seed=0
+    )
+    assert uniform(kind(4)) == list(theirs(4, 2))
 
 
 def test_cohort_depends_on_seed_and_round_alone():
@@ -107,3 +127,26 @@ def test_cohort_larger_than_population_is_an_error():
 def test_bad_arguments_are_errors(arguments, error, message):
     with pytest.raises(error, match=message):
         build_uniform_sampling(IDS, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("size", "error", "found"),
+    [
+        (2.5, TypeError, "an integer, found 2.5"),
+        (None, TypeError, "an integer, found None"),
+        (True, TypeError, "an integer, found True"),
+        (-1, ValueError, "at least 0, found -1"),
+    ],
+)
+def test_a_function_that_returns_no_size_is_named(size, error, found):
+    sampling = build_uniform_sampling(IDS, lambda round_number: size)
+    message = rf"^what cohort_size returns for round 3 must be {found}\.$"
+    with pytest.raises(error, match=message):
+        sampling(3)
+
+
+@pytest.mark.parametrize(
+    ("size", "clients"), [(0, 0), (np.int64(2), 2), (100, 20), (2**70, 20)]
+)
+def test_a_function_s_sizes_are_those_of_the_cohorts(size, clients):
+    assert len(build_uniform_sampling(IDS, lambda round_number: size)(3)) == clients

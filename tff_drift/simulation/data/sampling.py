@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -66,7 +67,7 @@ def build_uniform_sampling(
         every client is in every round.
       cohort_size: The number of clients per round, or a function of a round number
         that returns it, such as `doubling_cohorts` builds; what it returns above the
-        number of clients is taken for that.
+        number of clients is taken for that, and where it returns 0 nobody trains.
       seed: The seed, from 0 to 2³² − 1.
 
     Returns:
@@ -99,10 +100,14 @@ def build_uniform_sampling(
 
     def sampling(round_number: int) -> list[str]:
         checks.check_integer("round_number", round_number, at_least=0)
+        number = int(round_number)  # TFF seeds its draws with Python's alone.
         size = cohort_size
         if callable(size):
-            size = min(size(round_number), len(client_ids))
-        return [client_ids[index] for index in sample(round_number, size)]
+            size = size(number)
+            what = f"what cohort_size returns for round {number}"
+            checks.check_integer(what, size, at_least=0, at_most=math.inf)
+            size = min(int(size), len(client_ids))
+        return [client_ids[index] for index in sample(number, size)]
 
     return Described(
         sampling, name="uniform_sampling", cohort_size=cohort_size, seed=int(seed)
