@@ -160,11 +160,17 @@ def test_many_examples_do_not_overflow_half_precision():
     assert list(table["loss_after"]) == [0]
 
 
-def test_a_client_whose_training_diverges_is_told_of(monkeypatch):
-    logged = []
+@pytest.fixture
+def logged(monkeypatch):
+    """The warnings."""
+    found = []
     monkeypatch.setattr(
-        logging, "warning", lambda message, *values: logged.append(message % values)
+        logging, "warning", lambda message, *values: found.append(message % values)
     )
+    return found
+
+
+def test_a_client_whose_training_diverges_is_told_of(logged):
     broken = {**TRAIN, "c1": (np.full((5, 2), 1e30, np.float32), TRAIN["c1"][1])}
     table = simulation.evaluate_clients(
         linear_model,
@@ -175,8 +181,43 @@ def test_a_client_whose_training_diverges_is_told_of(monkeypatch):
     )
     assert len(logged) == 1
     assert "of 1 clients, such as 'c1', diverged" in logged[0]
+    assert logged[0].endswith("Take a smaller client_optimizer_fn.")
     kept = table["loss_after"] == table["loss_before"]
     assert kept.to_dict() == {"c0": False, "c1": True, "c2": False}
+
+
+def with_bad(arrays, name, example):
+    x, y = arrays[name]
+    x = x.copy()
+    x[example, 0] = np.nan
+    return {**arrays, name: (x, y)}
+
+
+def test_examples_that_are_not_finite_are_named(logged):
+    table = simulation.evaluate_clients(
+        linear_model,
+        weights(),
+        datasets(with_bad(TEST, "c2", 4)),
+        train=datasets(with_bad(TRAIN, "c1", 2)),
+        client_optimizer_fn=RATE,
+    )
+    assert logged == [
+        "The evaluation's sums are not finite for 1 of 3 clients, such as 'c2'. "
+        "Suspect the data: client 'c2', example 4, is not finite.",
+        "The local training of 1 clients, such as 'c1', diverged: they keep the "
+        "global model. Suspect the data: client 'c1', example 2, is not finite.",
+    ]
+    assert table["loss_before"].isna().to_dict() == {
+        "c0": False,
+        "c1": False,
+        "c2": True,
+    }
+
+
+def test_of_a_model_that_is_not_finite_no_client_is_suspected(logged):
+    infinite = tff.learning.models.ModelWeights([INITIAL * np.inf], [])
+    simulation.evaluate_clients(linear_model, infinite, datasets(TEST))
+    assert not logged
 
 
 def test_without_training_there_is_no_after():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import tree
+from absl import logging
 
 from tff_drift import checks
 from tff_drift.simulation.data.client_datasets import ClientDatasets
@@ -31,6 +33,36 @@ def suspects(datasets: ClientDatasets, client_ids: Iterable[str]) -> str:
             f"client {checks.shown(client_id)}, example {example}, is not finite"
         )
     return "; ".join(found)
+
+
+def is_finite(leaves: Iterable[Any]) -> bool:
+    """Returns whether all floats of some arrays are finite.
+
+    Args:
+      leaves: The arrays.
+    """
+    arrays = map(np.asarray, leaves)
+    return all(np.isfinite(each).all() for each in arrays if each.dtype.kind in "fc")
+
+
+def warn_of_sums(datasets: ClientDatasets, broken: Sequence[str], count: int) -> None:
+    """Warns of clients on which a finite model's sums are not finite.
+
+    Args:
+      datasets: The data of the evaluation.
+      broken: Those clients, at least one.
+      count: How many clients were evaluated.
+    """
+    remedy = "Look at the scale of their examples"
+    if found := suspects(datasets, broken):
+        remedy = f"Suspect the data: {found}"
+    logging.warning(
+        "The evaluation's sums are not finite for %d of %d clients, such as %s. %s.",
+        len(broken),
+        count,
+        checks.shown(broken[0]),
+        remedy,
+    )
 
 
 def _first(datasets: ClientDatasets, client_id: str) -> int | None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import tree
-from absl import logging
 
 from tff_drift import checks, signatures
 from tff_drift.execution.round_runner import current_runner
@@ -81,12 +80,6 @@ def _zeros(leaves: Sequence[np.ndarray]) -> list[np.ndarray]:
         np.zeros(leaf.shape, np.float64 if leaf.dtype.kind == "f" else leaf.dtype)
         for leaf in map(np.asarray, leaves)
     ]
-
-
-def _is_finite(leaves: Iterable[Any]) -> bool:
-    """Returns whether all floats of some arrays are finite."""
-    arrays = map(np.asarray, leaves)
-    return all(np.isfinite(each).all() for each in arrays if each.dtype.kind in "fc")
 
 
 class _Measurement:
@@ -202,20 +195,10 @@ def build_evaluation(
     def tell(broken: Sequence[str], model_weights: Any) -> None:
         nonlocal has_told
         # Training reports a model that is not finite.
-        if has_told or not _is_finite(tree.flatten(model_weights)):
+        if has_told or not not_finite.is_finite(tree.flatten(model_weights)):
             return
         has_told = True
-        remedy = "Look at the scale of their examples"
-        if suspects := not_finite.suspects(clients, broken):
-            remedy = f"Suspect the data: {suspects}"
-        logging.warning(
-            "The evaluation's sums are not finite for %d of %d clients, such as %s. "
-            "%s.",
-            len(broken),
-            len(client_ids),
-            checks.shown(broken[0]),
-            remedy,
-        )
+        not_finite.warn_of_sums(clients, broken, len(client_ids))
 
     def evaluate(model_weights: Any) -> collections.OrderedDict[str, Any]:
         totals: list[np.ndarray] = []
@@ -224,7 +207,7 @@ def build_evaluation(
         for client_id, unfinalized in zip(
             client_ids, measure(model_weights), strict=True
         ):
-            if not _is_finite(unfinalized):
+            if not not_finite.is_finite(unfinalized):
                 broken.append(client_id)
             totals = _add(totals or _zeros(unfinalized), unfinalized)
             for value in evaluator.finalize(unfinalized, headline).values():

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import tree
 from absl import logging
 
 from tff_drift import checks, signatures
 from tff_drift.models import ModelFn
-from tff_drift.simulation.data import label_errors
+from tff_drift.simulation.data import label_errors, not_finite
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.evaluation.local_training import LocalTraining
 from tff_drift.simulation.evaluation.model_evaluator import ModelEvaluator
@@ -70,7 +71,8 @@ def evaluate_clients(
       `examples`, what it was evaluated on; `<metric>_before` for each of the model's
       metrics; and, with `train`, `trained_examples`, its examples of one epoch, and
       `<metric>_after`. A client whose training diverges, so that its weights are not
-      finite, keeps the global model, as in FedAvg; a warning names such clients.
+      finite, keeps the global model, as in FedAvg; a warning names such clients, and
+      those on whose examples of `test` the sums of a finite global model are not.
 
     Raises:
       TypeError: If an argument has the wrong type.
@@ -86,10 +88,14 @@ def evaluate_clients(
     clients = test.fitting("test", evaluator.input_spec)
     names = [name for name in evaluator.metric_names if name not in _COUNTS]
 
+    broken: set[str] = set()
+
     def measure(client_id: str, suffix: str) -> dict[str, float]:
         batches = clients.evaluation_batches(client_id, batch_size)
         with label_errors.naming_bad_labels(clients, [client_id]):
             unfinalized = evaluator.unfinalized_metrics(batches)
+        if not not_finite.is_finite(unfinalized):
+            broken.add(client_id)
         found = evaluator.finalize(unfinalized, names)
         return {f"{name}{suffix}": _number(name, found[name]) for name in names}
 
@@ -98,6 +104,9 @@ def evaluate_clients(
     before = in_parallel(lambda each: measure(each, BEFORE), test.client_ids)
     for client_id, measured in zip(test.client_ids, before, strict=True):
         rows[client_id] = {"examples": test.num_examples(client_id), **measured}
+    if broken and not_finite.is_finite(tree.flatten(model_weights)):
+        in_order = [each for each in rows if each in broken]
+        not_finite.warn_of_sums(clients, in_order, len(rows))
     if train is not None:
         personalize = LocalTraining(model_fn, model_weights, train, client_optimizer_fn)
         diverged: list[str] = []
@@ -108,7 +117,7 @@ def evaluate_clients(
             row.update(measure(client_id, AFTER))
             if not is_finite:
                 diverged.append(client_id)
-        _warn_of_diverged(diverged)
+        _warn_of_diverged(train, diverged)
     table = pd.DataFrame.from_dict(rows, orient="index")
     table.index.name = "client"
     return table
@@ -151,13 +160,17 @@ def _check_training(
         )
 
 
-def _warn_of_diverged(client_ids: Sequence[str]) -> None:
+def _warn_of_diverged(train: ClientDatasets, client_ids: Sequence[str]) -> None:
     if client_ids:
+        remedy = "Take a smaller client_optimizer_fn"
+        if suspects := not_finite.suspects(train, client_ids):
+            remedy = f"Suspect the data: {suspects}"
         logging.warning(
             "The local training of %d clients, such as %s, diverged: they keep the "
-            "global model. Take a smaller client_optimizer_fn.",
+            "global model. %s.",
             len(client_ids),
             checks.shown(client_ids[0]),
+            remedy,
         )
 
 
