@@ -202,6 +202,9 @@ def build_fed_dyn(
     them, so that h stays the mean of all clients' Σ g_i and the minimum is that of
     Σ p_i L_i.
 
+    `gradient_clipping_norm` clips ∇L_i(θ_i) - h_i - μ θ, and μ θ_i is added after it,
+    as weight decay λ θ_i is: the published code clips so.
+
     The process is a `StatefulLearningProcess` with the type signatures of
     `build_scaffold`'s and `C = <gradient_estimate=float32[n]>`. The traffic is that
     of FedAvg: n down and n up.

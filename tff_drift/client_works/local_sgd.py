@@ -25,8 +25,8 @@ class LocalOptions(TypedDict, total=False):
       client_weight_decay: λ of the local gradient g(y) + λ y, at least 0; by default
         0.
       gradient_clipping_norm: The largest L2 norm, over all weights, of the corrected
-        minibatch gradient g(y) + correction, before weight decay is added; by default
-        `None`, for no limit.
+        minibatch gradient g(y) + correction, before weight decay is added (in FedDyn
+        before μ y is, too); by default `None`, for no limit.
     """
 
     client_weight_decay: float

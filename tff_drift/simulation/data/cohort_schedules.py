@@ -70,7 +70,8 @@ def build_growing_sampling(
     Where `doubling_cohorts` counts rounds, this counts what the clients have trained
     on, the measure of data efficiency of Charles et al. (2021), section 3.5. A cohort
     is a pure function of the seed, the round and the clients' data: the examples that
-    were processed before a round follow from the cohorts before it.
+    were processed before a round follow from the cohorts before it. The clients that a
+    `StragglerClock` leaves out of them count too.
 
     Args:
       train: The clients, whose batches say how many examples they train on.
