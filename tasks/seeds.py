@@ -65,7 +65,8 @@ def drawing_from(seed: int) -> Iterator[None]:
 
     Initializers and random layers without a seed take one of Python's own generator.
     That one goes on afterwards as if nothing had been drawn. The outermost seed counts:
-    that of `tasks.load`, where a plugin makes its task of another one.
+    that of `tasks.load`, where a plugin makes its task of another one. Keras 2 takes
+    what `tf.keras.utils.set_random_seed` has made, where that was called.
 
     Args:
       seed: The task's seed, at least 0.

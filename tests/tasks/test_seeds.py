@@ -37,6 +37,14 @@ def test_streams_differ_by_seed_and_purpose():
 KERAS = [2, pytest.param(3, marks=keras3_models.needed)]
 
 
+@pytest.fixture(autouse=True)
+def without_set_random_seed(monkeypatch):
+    """Keras 2 as in a program that did not call `tf.keras.utils.set_random_seed`."""
+    package = tf.keras.Sequential.__module__.partition(".engine")[0]
+    seeds_of_keras = importlib.import_module(f"{package}.backend")._SEED_GENERATOR
+    monkeypatch.delattr(seeds_of_keras, "generator", raising=False)
+
+
 @pytest.fixture(params=KERAS, ids=["keras 2", "keras 3"])
 def net(request):
     """A net without seeds, as people write them."""

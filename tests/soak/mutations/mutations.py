@@ -278,8 +278,8 @@ MUTATIONS = [
         [
             Change(
                 LOCAL,
-                "direction = self.minibatch_gradient(step)",
-                "direction = self.local_gradients(self.minibatch_gradient(step), y)",
+                "direction = self._gradient(step)",
+                "direction = self.local_gradients(self._gradient(step), y)",
             ),
             Change(
                 LOCAL, "return self.local_gradients(direction, y)", "return direction"
