@@ -63,6 +63,8 @@ DRIFTING = Diagnosis(
 ALIKE = np.full(3, 0.2), np.full(3, 0.2)
 UNKNOWN = {"agreement_of_others": Estimate(0.0, -0.1, 0.1)}
 NOTHING = {"mean_squared_length": Estimate(1.0, -1.0, 3.0)}
+MAYBE = Estimate(1.0, -1.0, 3.0)
+UNTOLD = Estimate(np.nan, np.nan, np.nan)
 
 
 def with_trained(**changed):
@@ -131,6 +133,50 @@ COHORT = with_trained(bias_share=0.16, cohort_noise_share=0.8)
             "no method for a common model",
             with_differences(UNKNOWN, labels=ALIKE),
         ),
+        # A few clients with far longer gradients, whether halves are alike or not.
+        (
+            "unclear",
+            "fed_adam scaffold adabest",
+            "It cannot be told",
+            with_differences({**NOTHING, "g2_naive": MAYBE}),
+        ),
+        # The clients may as well be alike.
+        (
+            "unclear",
+            "fed_adam scaffold adabest",
+            "It cannot be told",
+            with_differences({**UNKNOWN, "g2": MAYBE}, labels=ALIKE),
+        ),
+        # Labels that nobody compared may be the reason, and by examples these are.
+        (
+            "drift",
+            "scaffold adabest mime_lite",
+            "Drift",
+            with_differences(UNKNOWN, labels=None),
+        ),
+        (
+            "drift",
+            "scaffold adabest mime_lite",
+            "Drift",
+            with_differences(
+                UNKNOWN,
+                labels=(np.array([0.1, 0.1, 0.8]), np.array([0.4, 0.4, 0.1])),
+                sizes=np.array([2, 2, 300]),
+            ),
+        ),
+        (
+            "unclear",
+            "fed_adam scaffold adabest",
+            "It cannot be told",
+            dataclasses.replace(
+                DRIFTING,
+                as_trained={
+                    name: UNTOLD if name.endswith("_share") else each
+                    for name, each in TRAINED.items()
+                }
+                | {"variates_share": TRAINED["variates_share"]},
+            ),
+        ),
         # Other labels are the reason.
         ("drift", "scaffold adabest mime_lite", "Drift", with_differences(UNKNOWN)),
     ],
@@ -139,6 +185,15 @@ def test_what_follows_from_numbers(finding, methods, said, report):
     assert report.finding == finding
     assert report.methods == tuple(methods.split())
     assert said in report.sentences[-1]
+
+
+def test_what_is_not_there_is_named_in_words():
+    trained = dict.fromkeys(TRAINED, UNTOLD)
+    report = with_differences({"noise_share": UNTOLD}, as_trained=trained)
+    first, _, third, *_ = report.sentences
+    assert "nothing of the plain G² was noise" in first
+    assert third.startswith("After 2 local steps clients' updates have no mean")
+    assert "nan" not in " ".join(report.sentences)
 
 
 def test_noise_without_bias_means_that_drift_is_not_the_problem():
@@ -293,6 +348,23 @@ def test_targets_are_compared_in_tenths_and_words_are_not():
     assert label_distances(datasets(words), list(words), 0) is not None
     outputs = {name: (x, np.zeros((50, 2), np.float32)) for name in clients}
     assert label_distances(datasets(outputs), list(outputs), 0) is None
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.uint8, bool])
+def test_one_hot_labels_are_as_far_as_their_classes(dtype):
+    classes = {f"client {each}": np.full(4, each) for each in range(5)}
+    one_hot = {name: np.eye(5, dtype=dtype)[each] for name, each in classes.items()}
+    found = [
+        label_distances(
+            datasets({name: (np.zeros([4, 1]), y) for name, y in labels.items()}),
+            list(labels),
+            0,
+        )
+        for labels in (classes, one_hot)
+    ]
+    np.testing.assert_allclose(found[0][0], 0.8)
+    for of_classes, of_rows in zip(*found, strict=True):
+        np.testing.assert_array_equal(of_rows, of_classes)
 
 
 QUADRATICS, _ = quadratics([4] * 4, [np.eye(5)] * 4, np.eye(4, 5))

@@ -118,23 +118,42 @@ class Findings:
         """What limits training, a word: see `docs/diagnosis.md`."""
         differences, trained = self.differences.values(), self.as_trained
         if all(each["mean_squared_length"].low <= 0 for each in differences):
-            return "noise"
-        # Clients with a class each have orthogonal gradients at the start as well as
-        # those that contradict each other, and yet a common model.
-        distance, chance = self.labels or (np.zeros(1), np.zeros(1))
-        if distance.mean() <= _SKEWED * chance.mean() and all(
+            # Without halves too, where few clients have far longer gradients.
+            is_noise = all(each["g2_naive"].low > 0 for each in differences)
+            return "noise" if is_noise else "unclear"
+        if self._labels_are_alike() and all(
             each["agreement_of_others"].low <= 0 for each in differences
         ):
-            return "contradiction"
+            differ = all(each["g2"].low > 0 for each in differences)
+            return "contradiction" if differ else "unclear"
         if max(trained[name].value for name in ERRORS) < _NEGLIGIBLE:
             return "no_drift"
         _, second, first = sorted((trained[f"{each}_share"], each) for each in ERRORS)
-        if first[0].low <= second[0].high:
+        # Of numbers that are not to be told nothing is larger.
+        if not first[0].low > second[0].high:
             return "unclear"
         of_unequal_work = trained["bias_of_unequal_work"].value
         if first[1] == "bias" and of_unequal_work > trained["bias"].value / 2:
             return "unequal_work"
         return _LIMITS[first[1]]
+
+    def _labels_are_alike(self) -> bool:
+        """Returns whether labels are known to be no reason for other gradients.
+
+        Clients with a class each have orthogonal gradients at the start as well as
+        those that contradict each other, and yet a common model.
+        """
+        if self.labels is None:
+            return False
+        far, chance = self._mean_label_distances(self.labels)
+        return far <= _SKEWED * chance
+
+    def _mean_label_distances(
+        self, labels: tuple[np.ndarray, np.ndarray]
+    ) -> tuple[float, float]:
+        """Returns the mean over examples of each of two distances of clients."""
+        far, chance = (np.average(each, weights=self.sizes) for each in labels)
+        return float(far), float(chance)
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -165,10 +184,10 @@ class Findings:
         number, trained = max(self.differences), self.as_trained
         last, bias = self.differences[number], trained["bias"]
         differ = "differ" if last["g2"].low > 0 else "cannot be told from alike"
-        of_noise = np.clip(last["noise_share"].value, 0, 1)
+        of_noise = _share(last["noise_share"].value)
         labels = "Labels are not a number for each example, and were not compared."
         if self.labels is not None:
-            far, chance = (np.average(each, weights=self.sizes) for each in self.labels)
+            far, chance = self._mean_label_distances(self.labels)
             labels = (
                 f"A client's labels are {far:.2f} from everyone's (total variation); "
                 f"chance would put clients of these sizes at {chance:.2f}."
@@ -189,18 +208,25 @@ class Findings:
         relief = is_noise and bias.high < _NEGLIGIBLE
         return [
             f"Clients' gradients {differ} after {number} rounds: B², 1 for clients "
-            f"that are alike, is {self.b2(number)}, and {of_noise:.0%} of the plain G² "
-            "was noise of few examples.",
+            f"that are alike, is {self.b2(number)}, and {of_noise} of the plain G² was "
+            "noise of few examples.",
             labels,
-            f"After {np.mean(self.steps):.0f} local steps clients are "
-            f"{trained['drift_over_mean'].value:.1f} times as far from the model as "
-            f"the mean update is long, at a cosine of {trained['cosine'].value:.2f} "
-            f"with the others; their mean is {angle:.0f}° off where control variates "
-            "lead.",
+            self._on_drift(trained, angle),
             f"Errors of a round, relative to its step: {costs}.",
             "Drift is not your problem. " * relief
             + _ADVICE[self.finding].format(self._on_variates()),
         ]
+
+    def _on_drift(self, trained: Estimates, angle: float) -> str:
+        after = f"After {np.mean(self.steps):.0f} local steps"
+        if np.isnan(trained["drift_over_mean"].value):
+            return f"{after} clients' updates have no mean: none is left of them."
+        return (
+            f"{after} clients are {trained['drift_over_mean'].value:.1f} times as far "
+            "from the model as the mean update is long, at a cosine of "
+            f"{trained['cosine'].value:.2f} with the others; their mean is "
+            f"{angle:.0f}° off where control variates lead."
+        )
 
     def _variates(self) -> list[str]:
         """Returns methods with control variates, none if these remove nothing."""
@@ -220,3 +246,8 @@ class Findings:
                 f", but a client returns after {rounds:.0f} rounds: only a race tells"
             )
         return text if named else ""
+
+
+def _share(value: float) -> str:
+    """Returns a share in percent, or that there is nothing to have a share of."""
+    return "nothing" if np.isnan(value) else f"{np.clip(value, 0, 1):.0%}"

@@ -18,7 +18,8 @@ def label_distances(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Returns the total variation between each client's labels and those of all.
 
-    Targets that are floats are put into ten bins, each with a tenth of all.
+    Targets that are floats are put into ten bins, each with a tenth of all. Rows of
+    zeros with a one each are the classes that these ones stand for.
 
     Args:
       train: The clients.
@@ -31,6 +32,8 @@ def label_distances(
       a number.
     """
     labels = [labels_of(train.examples(each)) for each in ids]
+    if all(map(_is_one_hot, labels)):
+        labels = [each.argmax(1) for each in labels]
     sizes = [each.size for each in labels]
     everyone: np.ndarray = np.concatenate([each.reshape(-1) for each in labels])
     # Several integers are words, several floats are coordinates.
@@ -50,3 +53,9 @@ def label_distances(
         np.abs(counts / counts.sum(1, keepdims=True) - shares).sum(1) / 2,
         np.array([np.abs(each - shares).sum(1).mean() / 2 for each in drawn]),
     )
+
+
+def _is_one_hot(labels: np.ndarray) -> bool:
+    if labels.ndim != 2 or labels.shape[1] < 2 or labels.dtype.kind not in "iubf":
+        return False
+    return bool(np.isin(labels, (0, 1)).all() and (labels.sum(1) == 1).all())
