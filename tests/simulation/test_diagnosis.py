@@ -333,7 +333,7 @@ def test_a_value_that_a_cast_changes_is_named_by_its_client():
 
 @pytest.mark.conformance
 def test_adaptive_optimizers_are_measured_alike_in_the_native_context():
-    clients, _ = quadratics([4] * 4, [np.eye(DIMENSION)] * 4, np.eye(4, DIMENSION))
+    clients, _ = quadratics([4] * 4, [np.eye(DIMENSION)] * 4, 2 * np.eye(4, DIMENSION))
 
     def diagnose():
         return simulation.diagnose(
