@@ -23,7 +23,8 @@ from tff_drift import files
 
 RESULTS = pathlib.Path(__file__).parents[1] / "results"
 ROUNDS = 20
-# Another processor or TensorFlow adds in another order.
+# Another processor or TensorFlow adds in another order. Training amplifies that, in
+# some nets far beyond this share: elsewhere the seeds' range is allowed for, too.
 _ELSEWHERE = 1e-3
 # What decides about the last bits.
 _MACHINE = ("processor", "processors", "accelerators")
@@ -35,8 +36,8 @@ def run(request: Request, kept: pathlib.Path = RESULTS) -> None:
 
     The first variant of a part is trained with the first seed for the rounds up to the
     first evaluation from round 20 on. On the machine and the versions that made the
-    results, every digit that is kept must come out again, elsewhere all but 1e-3 of
-    each number.
+    results, every digit that is kept must come out again. Elsewhere a number may
+    differ by 1e-3 of itself, or by as much as the seeds that are kept differ in it.
 
     Args:
       request: What is asked for.
@@ -61,7 +62,7 @@ def run(request: Request, kept: pathlib.Path = RESULTS) -> None:
 
 
 def _read(request: Request, study: Study, folder: pathlib.Path) -> pd.DataFrame:
-    """Returns what is kept of the run of a part that is trained again."""
+    """Returns what is kept of the variant that is trained again, of all seeds."""
     if not (folder / METRICS_FILE).is_file():
         raise UserError(
             f"There are no results of {request.preset.name}, part {study.part}, in "
@@ -76,8 +77,8 @@ def _read(request: Request, study: Study, folder: pathlib.Path) -> pd.DataFrame:
         )
     table = pd.read_csv(folder / METRICS_FILE)
     variant, seed = study.variants[0], request.seeds[0]
-    kept = table[(table["method"] == variant.label) & (table["seed"] == seed)]
-    if kept.empty:
+    kept = table[table["method"] == variant.label]
+    if seed not in set(kept["seed"]):
         seeds = ", ".join(map(str, dict.fromkeys(table["seed"])))
         raise UserError(
             f"There are no results of {variant.label} with seed {seed} in {folder}, "
@@ -91,7 +92,8 @@ def _verify(
 ) -> list[str]:
     """Returns what did not come out again of a part, and reports on it."""
     variant, seed = study.variants[0], request.seeds[0]
-    last = _last_round(kept["round"])
+    kept_run = kept[kept["seed"] == seed]
+    last = _last_round(kept_run["round"])
     with tempfile.TemporaryDirectory() as scratch:
         given = _flags(request, study, variant, folder)
         run = settings.resolve(
@@ -100,9 +102,12 @@ def _verify(
         )
         found = _train(study, run)
     name = f"{study.part}, {variant.label}, seed {seed}"
-    exact = is_same_platform(files.read_json(folder / results.SUMMARY_FILE))
-    wrong = differences(kept[kept["round"] < last], found, 0.0 if exact else _ELSEWHERE)
-    how = "to the last digit" if exact else f"to {_ELSEWHERE:g}, on another platform"
+    kept_run = kept_run[kept_run["round"] < last]
+    if is_same_platform(files.read_json(folder / results.SUMMARY_FILE)):
+        wrong, how = differences(kept_run, found), "to the last digit"
+    else:
+        wrong = differences(kept_run, found, _ELSEWHERE, ranges(kept))
+        how = f"to {_ELSEWHERE:g} or the seeds' range, on another platform"
     print(f"{name}: {len(found)} evaluations {'differ' if wrong else f'agree {how}'}")
     return [f"{name}: {each}" for each in wrong]
 
@@ -151,13 +156,30 @@ def is_same_platform(summary: Mapping[str, Any]) -> bool:
     )
 
 
-def differences(kept: pd.DataFrame, found: pd.DataFrame, tolerance: float) -> list[str]:
+def ranges(kept: pd.DataFrame) -> pd.DataFrame:
+    """Returns how far apart seeds are in each number, by round.
+
+    Args:
+      kept: A table of metrics of several seeds, a row per seed and round.
+    """
+    rounds = kept.select_dtypes("number").groupby("round")
+    return rounds.max() - rounds.min()
+
+
+def differences(
+    kept: pd.DataFrame,
+    found: pd.DataFrame,
+    relative: float = 0.0,
+    absolute: pd.DataFrame | None = None,
+) -> list[str]:
     """Returns where two tables of metrics differ, in words.
 
     Args:
       kept: The table that is kept.
       found: The table that came out, of the same rounds.
-      tolerance: The largest relative difference of two numbers.
+      relative: The largest relative difference of two numbers.
+      absolute: The differences that are allowed in any case, by round; none where it
+        has no column or no number.
     """
     if list(kept["round"]) != list(found["round"]):
         return [
@@ -170,7 +192,9 @@ def differences(kept: pd.DataFrame, found: pd.DataFrame, tolerance: float) -> li
             continue
         # What is not measured any more is a column without a type.
         before, after = kept[name].to_numpy(float), found[name].to_numpy(float)
-        equal = np.isclose(after, before, rtol=tolerance, atol=0.0, equal_nan=True)
+        equal = np.isclose(after, before, rtol=relative, atol=0.0, equal_nan=True)
+        if absolute is not None and name in absolute:
+            equal |= abs(after - before) <= absolute[name].loc[kept["round"]].to_numpy()
         if not equal.all():
             first = int(np.argmin(equal))
             wrong.append(

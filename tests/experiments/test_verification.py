@@ -90,7 +90,7 @@ def test_a_changed_digit_is_named_and_elsewhere_tolerated(kept, capsys):
         elsewhere["versions"]["tensorflow"] = "1.0"
         summary.write_text(json.dumps(elsewhere))
         verification.run(asked, folder)
-        assert "agree to 0.001, on another platform" in capsys.readouterr().out
+        assert "agree to 0.001 or the seeds' range" in capsys.readouterr().out
     finally:
         path.write_bytes(before)
         summary.write_text(made_here)
@@ -127,15 +127,40 @@ def test_results_of_other_seeds_or_another_scale(
 def test_what_is_not_measured_any_more_is_named():
     kept = pd.DataFrame({"round": [0, 5], "method": "plain", "drift": [None, 2.0]})
     found = pd.DataFrame({"round": [0, 5], "method": "plain", "drift": [None, None]})
-    (difference,) = verification.differences(kept, found, 0.0)
+    (difference,) = verification.differences(kept, found)
     assert difference == "drift of round 5 is nan, where 2 is kept"
-    assert not verification.differences(found, found, 0.0)
+    assert not verification.differences(found, found)
+
+
+def test_elsewhere_numbers_differ_by_as_much_as_seeds_do():
+    kept = pd.DataFrame(
+        {
+            "round": [0, 5, 0, 5],
+            "seed": [1, 1, 2, 2],
+            "method": "plain",
+            "test_accuracy": [0.1, 0.5, 0.1, 0.7],
+        }
+    )
+    first = kept[kept["seed"] == 1]
+
+    def differences(*accuracies):
+        found = first.assign(test_accuracy=accuracies)
+        return verification.differences(first, found, 1e-3, verification.ranges(kept))
+
+    assert not differences(0.10009, 0.35)
+    assert differences(0.102, 0.5) == [
+        "test_accuracy of round 0 is 0.102, where 0.1 is kept"
+    ]
+    assert differences(0.1, 0.25) == [
+        "test_accuracy of round 5 is 0.25, where 0.5 is kept"
+    ]
+    assert differences(0.1, float("nan"))
 
 
 def test_other_evaluations_are_named():
     kept = pd.DataFrame({"round": [0, 5], "test_loss": [1.0, 2.0]})
     found = pd.DataFrame({"round": [0, 4], "test_loss": [1.0, 2.0]})
-    (difference,) = verification.differences(kept, found, 0.0)
+    (difference,) = verification.differences(kept, found)
     assert "rounds [0, 4]" in difference
 
 
