@@ -259,6 +259,9 @@ def test_a_report_tells_in_a_terminal_a_notebook_a_table_and_a_figure():
     text = repr(DRIFTING)
     assert text.startswith("Drift of 3 measured clients of 20, 5 per round")
     assert re.findall(r"^(\d)\. [A-Z]", text, re.MULTILINE) == list("12345")
+    _, sentences = text.split("\n1. ")
+    assert max(map(len, sentences.splitlines())) < 80
+    assert DRIFTING.sentences[0] in " ".join(f"1. {sentences}".split())
     html = dataclasses.replace(DRIFTING, race="a <table>")._repr_html_()
     assert html.count("<li>") == 5
     assert html.count("<img alt=") == 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +68,10 @@ class Diagnosis(findings.Findings):
         }
 
     def __repr__(self) -> str:
-        told = [f"{n}. {text}" for n, text in enumerate(self.sentences, 1)]
+        told = [
+            textwrap.fill(f"{n}. {text}", 79, subsequent_indent="   ")
+            for n, text in enumerate(self.sentences, 1)
+        ]
         race = [] if self.race is None else ["race:", summaries.lines(self.race)]
         return "\n".join([summaries.text(*self._fields()), *told, *race])
 
