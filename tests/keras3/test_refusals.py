@@ -47,6 +47,23 @@ def test_a_keras_model_is_to_go_over_the_bridge(take):
         take(built)
 
 
+@pytest.mark.parametrize("place", ["fed_avg", "scaffold", "uga"])
+@pytest.mark.parametrize("is_built", [False, True])
+def test_a_layer_from_outside_is_made_inside(place, is_built):
+    head = keras.layers.Dense(3)
+    if is_built:
+        head.build([None, 5])
+    inputs, labels = small.INPUT_SPEC
+
+    def model_fn():
+        layers = [keras.layers.Input(inputs.shape[1:]), keras.layers.Dense(5), head]
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        return models.from_keras3(keras.Sequential(layers), loss, (inputs, labels))
+
+    with pytest.raises(ValueError, match=r"layer that was made outside .* itself"):
+        PLACES[place](model_fn)
+
+
 def of_keras2(model=None, loss=None, metrics=None, bridge="from_keras_model"):
     library = tff.learning.models if bridge == "from_keras_model" else models
     return lambda: getattr(library, bridge)(

@@ -18,12 +18,8 @@ import tensorflow_federated as tff
 
 from tff_drift import checks
 from tff_drift.models.explained import explain
+from tff_drift.models.outside import check_made_inside, check_metrics_made_inside
 from tff_drift.tensors import eagerly
-
-_REMEDY = (
-    "Build the model in model_fn itself, of numbers and NumPy arrays alone, and give "
-    "trained weights as run_training(..., initial_weights=keras_model)."
-)
 
 
 def loaded_weights(
@@ -47,17 +43,8 @@ def loaded_weights(
         outside of graphs.
     """
     weights = _weights(model)
-    if any(map(_is_from_outside, weights)):
-        raise ValueError(
-            "model_fn uses a model that was made outside of it, and TFF builds models "
-            f"in graphs of its own. {_REMEDY}"
-        )
-    if any(map(_is_from_outside, tf.nest.flatten(model.local_variables))):
-        raise ValueError(
-            "model_fn uses a metric that was made outside of it, and TFF builds models "
-            "in graphs of its own. Make the metrics in model_fn itself, or give "
-            "functions that make them, such as their classes."
-        )
+    check_made_inside(map(_handle, weights))
+    check_metrics_made_inside(map(_handle, tf.nest.flatten(model.local_variables)))
     positions = [place for place, each in enumerate(weights) if is_set_in_graph(each)]
     if not positions:
         return {}
@@ -86,32 +73,6 @@ def is_set_in_graph(variable: Any) -> bool:
         operation.type == "AssignVariableOp" and operation is not variable.initializer
         for operation in handle.consumers()
     )
-
-
-def explain_if_outside(model_fn: Callable[[], Any], error: Exception) -> None:
-    """Raises if a model function fails in graphs alone.
-
-    Args:
-      model_fn: The function.
-      error: What it raised in a graph.
-
-    Raises:
-      ValueError: If it does not raise outside of graphs; the message says why.
-    """
-    try:
-        eagerly(model_fn)
-    except Exception:
-        return
-    raise ValueError(
-        "model_fn fails in a graph, as TFF builds models, and not outside of one "
-        f"({type(error).__name__}: {checks.shown(str(error))}): it uses a model, a "
-        "variable or a tensor that was made outside of it, or reads the value of one. "
-        + _REMEDY
-    ) from error
-
-
-def _is_from_outside(variable: Any) -> bool:
-    return isinstance(_handle(variable), tf.__internal__.EagerTensor)
 
 
 def _handle(variable: Any) -> Any:

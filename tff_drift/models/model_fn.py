@@ -14,7 +14,7 @@ from tff_drift.models.first_trace import is_of_keras, what_is_said
 from tff_drift.models.keras2 import as_in_fit, check_batches
 from tff_drift.models.keras2_arguments import keras3_refused
 from tff_drift.models.keras3 import check_training
-from tff_drift.models.loaded_weights import explain_if_outside
+from tff_drift.models.outside import explain_if_outside
 
 # A model: a function without arguments that builds a new
 # `tff.learning.models.VariableModel`, or a `tff.learning.models.FunctionalModel`.

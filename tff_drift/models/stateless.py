@@ -14,6 +14,7 @@ from tff_drift.layers import step_seed
 from tff_drift.models import shared_values
 from tff_drift.models.constraints import check_unconstrained
 from tff_drift.models.normalizations import normalizing_by_weights
+from tff_drift.models.outside import check_made_inside
 from tff_drift.tensors import eagerly
 
 T = TypeVar("T")
@@ -293,6 +294,7 @@ def _is_in_graph(variable: Any) -> bool:
 
 def _values(variables: Sequence[Any]) -> list[Any]:
     if any(map(_is_in_graph, variables)):
+        check_made_inside(variable.value.handle for variable in variables)
         return [variable.value.initial_value for variable in variables]
     # Unlike `numpy()`, this copies nothing in RAM.
     return eagerly(lambda: [np.asarray(v.value.read_value()) for v in variables])
