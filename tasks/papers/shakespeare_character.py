@@ -32,6 +32,7 @@ import tensorflow_federated as tff
 from tasks import definitions, seeds
 from tasks import options as shared
 from tasks.models import masked_metrics
+from tasks.models.unmasked_cross_entropy import UnmaskedCrossEntropy
 from tasks.registry import Option, TaskDefinition
 from tasks.sources import official_data
 from tff_drift.layers import LSTM
@@ -145,7 +146,7 @@ def build_model_fn(
     def model_fn() -> tff.learning.models.VariableModel:
         return tff.learning.models.from_keras_model(
             build_keras_model(),
-            loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            loss=UnmaskedCrossEntropy(),
             input_spec=BATCH_SPEC,
             metrics=[
                 masked_metrics.MaskedAccuracy((PAD, OUT_OF_VOCABULARY, BEGIN, END)),

@@ -27,6 +27,7 @@ import tensorflow_federated as tff
 from tasks import definitions, seeds
 from tasks import options as shared
 from tasks.models import masked_metrics
+from tasks.models.unmasked_cross_entropy import UnmaskedCrossEntropy
 from tasks.registry import TaskDefinition
 from tasks.sources import stackoverflow_data
 from tff_drift.layers import LSTM
@@ -118,7 +119,7 @@ def _build_model(num_words: int, seed: int) -> tff.learning.models.VariableModel
     tokens = (PAD, num_words + 1, num_words + 2, num_words + 3)
     return tff.learning.models.from_keras_model(
         build_keras_model(num_words, seed),
-        loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        loss=UnmaskedCrossEntropy(),
         input_spec=BATCH_SPEC,
         metrics=[
             masked_metrics.MaskedAccuracy(tokens),
