@@ -17,7 +17,7 @@ from tff_drift.models import (
     loaded_weights,
     value_files,
 )
-from tff_drift.models.functional import check_keras_model, leaves_placeholders
+from tff_drift.models.functional import check_functional_model, leaves_placeholders
 from tff_drift.models.keras2 import as_in_fit
 from tff_drift.models.weight_places import WeightPlaces, find_weight_places
 
@@ -130,7 +130,7 @@ def _variable_model_spec(
 
 
 def _functional_model_spec(model: tff.learning.models.FunctionalModel) -> ModelSpec:
-    check_keras_model(model)
+    check_functional_model(model)
 
     @compat.tf_computation
     def initial_weights() -> tff.learning.models.ModelWeights:

@@ -9,8 +9,10 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import checks
+from tff_drift import autograph, checks
 from tff_drift.layers import step_seed
+from tff_drift.models import example_weights
+from tff_drift.models.comparisons import check_comparisons
 from tff_drift.models.constraints import check_unconstrained
 from tff_drift.models.keras2_labels import as_column
 from tff_drift.models.loaded_weights import is_set_in_graph
@@ -24,7 +26,34 @@ _REMEDY = (
 )
 
 
-def check_keras_model(model: tff.learning.models.FunctionalModel) -> None:
+def check_functional_model(model: tff.learning.models.FunctionalModel) -> None:
+    """Raises if a functional model would be trained as something else, without a word.
+
+    Args:
+      model: The model.
+
+    Raises:
+      ValueError: If it is TFF's of a Keras model that cannot be one, or compares
+        tensors by `==`, which in TFF's graphs are objects; the message says which.
+    """
+    _check_keras_model(model)
+
+    def forward_pass(weights: Any, batch: Any) -> Any:
+        x, y, sample_weight = example_weights.split(batch)
+        output = autograph.of_user(model.predict_on_batch)(weights, x, training=True)
+        labels = labels_as_in_fit(model, y, output)
+        weighted = example_weights.as_argument(sample_weight)
+        return autograph.of_user(model.loss)(output=output, label=labels, **weighted)
+
+    def trace() -> None:
+        function = tf.function(forward_pass, autograph=False)
+        with tf.Graph().as_default():
+            function.get_concrete_function(model.initial_weights, model.input_spec)
+
+    check_comparisons(trace)
+
+
+def _check_keras_model(model: tff.learning.models.FunctionalModel) -> None:
     """Raises if TFF's functional model of a Keras model cannot do what that does.
 
     `tff.learning.models.functional_model_from_keras` calls the Keras model as a
@@ -32,12 +61,6 @@ def check_keras_model(model: tff.learning.models.FunctionalModel) -> None:
     In it a tensor takes the place of each variable: of the next trainable weight if the
     variable is made trainable, in a frozen layer, too. Nothing can be assigned to it.
 
-    Args:
-      model: The model.
-
-    Raises:
-      ValueError: If an output has a mask, or a trainable weight a constraint, a layer
-        is frozen, or the function that builds the model sets weights.
     """
     predict = _predict_of_keras(model)
     if predict is None:

@@ -207,6 +207,7 @@ class _Keras2Model(tff.learning.models.VariableModel, HasKerasWeights):
         check_different_names([metric.name for metric in model.get_metrics()])
         self._model, self._input_spec = model, input_spec
         self._keras_model = model._keras_model
+        self.losses_and_metrics = [*model._loss_fns, *model.get_metrics()]
         self._class_weight = class_weight
         self._weighted_metrics = frozenset(weighted_metrics)
         self._names = list(keras2_arguments.outputs_by_name(self._keras_model))

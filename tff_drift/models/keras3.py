@@ -245,6 +245,8 @@ class _Keras3Model(tff.learning.models.VariableModel, HasKerasWeights):
     ) -> None:
         self._model, self._objective = model, objective
         self._keras_model = model.keras_model
+        of_keras = [getattr(metric, "metric", None) for metric in metrics]
+        self.losses_and_metrics = [*objective.losses, *filter(None, of_keras)]
         self._metrics, self._input_spec = metrics, input_spec
         self._class_weight = class_weight
         trainable, non_trainable = model.initial_values()

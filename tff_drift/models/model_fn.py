@@ -8,13 +8,15 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import checks
+from tff_drift import autograph, checks
+from tff_drift.models.comparisons import check_comparisons, may_compare
 from tff_drift.models.explained import explain, keras3_arguments
 from tff_drift.models.first_trace import is_of_keras, what_is_said
 from tff_drift.models.keras2 import as_in_fit, check_batches
 from tff_drift.models.keras2_arguments import keras3_refused
 from tff_drift.models.keras3 import check_training
 from tff_drift.models.outside import explain_if_outside
+from tff_drift.models.weight_places import HasKerasWeights
 
 # A model: a function without arguments that builds a new
 # `tff.learning.models.VariableModel`, or a `tff.learning.models.FunctionalModel`.
@@ -76,6 +78,7 @@ def build_variable_model(
         model = model_fn()
     except Exception as error:
         explain(error)
+        check_comparisons(model_fn)
         found = next(keras3_arguments(error), None)
         if found is None:
             explain_if_outside(model_fn, error)
@@ -87,8 +90,10 @@ def build_variable_model(
         name = f"tff.learning.models.{function}"
         raise keras3_refused(name, value) from error
     if isinstance(model, tff.learning.models.VariableModel):
-        check_training(model)
         model = as_in_fit(model)
+        if any(map(may_compare, _parts(model))):
+            check_comparisons(lambda: _trace(model))
+        check_training(model)
         _check_shapes(model)
         check_batches(model)
         return model
@@ -96,6 +101,22 @@ def build_variable_model(
         "model_fn must return a tff.learning.models.VariableModel, found "
         f"{checks.shown(model)}. {_REMEDY}"
     )
+
+
+def _parts(model: tff.learning.models.VariableModel) -> list[Any]:
+    """Returns what of a model may be of a user's class, or have functions of a user's.
+
+    Args:
+      model: A model.
+    """
+    if not isinstance(model, HasKerasWeights):
+        return [model]
+    return [*model._keras_model._flatten_layers(), *model.losses_and_metrics]
+
+
+def _trace(model: tff.learning.models.VariableModel) -> None:
+    function = tf.function(autograph.of_user(model.forward_pass), autograph=False)
+    function.get_concrete_function(model.input_spec, training=True)
 
 
 def _check_shapes(model: tff.learning.models.VariableModel) -> None:

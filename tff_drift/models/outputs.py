@@ -127,6 +127,12 @@ class Objective:
         for name, weight in self._weights.items():
             checks.check_finite(f"loss_weights[{checks.shown(name)}]", weight)
 
+    @property
+    def losses(self) -> list[Any]:
+        """All losses: objects of Keras, or functions."""
+        is_one = not isinstance(self._losses, Mapping)
+        return [self._losses] if is_one else list(self._losses.values())
+
     def __call__(self, labels: Any, predictions: Any, weights: Any = None) -> tf.Tensor:
         """Returns the loss of a batch, a scalar.
 

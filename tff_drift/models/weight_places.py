@@ -54,9 +54,11 @@ class HasKerasWeights:
 
     Attributes:
       _keras_model: The Keras model.
+      losses_and_metrics: What takes its outputs, objects of Keras or functions.
     """
 
     _keras_model: Any
+    losses_and_metrics: list[Any]
 
 
 def find_weight_places(

@@ -26,7 +26,7 @@ from tff_drift.models import (
     example_weights,
     value_files,
 )
-from tff_drift.models.functional import check_keras_model, labels_as_in_fit
+from tff_drift.models.functional import check_functional_model, labels_as_in_fit
 from tff_drift.simulation.data import model_fit
 from tff_drift.simulation.evaluation.sessions import Sessions
 
@@ -152,7 +152,7 @@ class ModelEvaluator:
     def _build(self, model_fn: ModelFn, element_spec: Any) -> None:
         check_model_fn(model_fn)
         if isinstance(model_fn, tff.learning.models.FunctionalModel):
-            check_keras_model(model_fn)
+            check_functional_model(model_fn)
             model: Any = _FunctionalModelWithVariables(model_fn)
             self.input_spec = model_fn.input_spec
             finalize = model.finalize

@@ -1,0 +1,138 @@
+"""Tensors that a user compares by `==` are objects in TFF's graphs: refused by name."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_drift import algorithms, simulation
+
+L = tf.keras.layers
+SPEC = (tf.TensorSpec([None, 3]), tf.TensorSpec([None, 1]))
+
+
+class OwnLoss(tf.keras.losses.Loss):
+    def call(self, y_true, y_pred):
+        weights = tf.cast(y_true == 0, tf.float32)
+        return tf.reduce_mean(weights * tf.square(y_true - y_pred), -1)
+
+
+class OwnLayer(L.Layer):
+    def call(self, inputs):
+        return tf.where(inputs != 0, inputs, 5.0)
+
+
+class OwnMetric(tf.keras.metrics.Mean):
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        return super().update_state(tf.cast(y_true == y_pred, tf.float32))
+
+
+class Harmless(L.Layer):
+    """Compares what is no tensor, and tensors with nothing."""
+
+    mode = "double"
+
+    def call(self, inputs):
+        if self.mode == "double" and inputs.shape[-1] == 3 and inputs != None:  # noqa: E711
+            return tf.where(tf.equal(inputs, 0.0), 5.0, 2 * inputs)
+        return inputs
+
+
+def model_fn(*layers, loss=tf.keras.losses.MeanSquaredError, metrics=()):
+    def build():
+        net = [L.InputLayer([3]), *(make() for make in layers), L.Dense(1)]
+        return tff.learning.models.from_keras_model(
+            tf.keras.Sequential(net),
+            loss(),
+            SPEC,
+            metrics=[make() for make in metrics] or None,
+        )
+
+    return build
+
+
+def as_lambda():
+    return L.Lambda(lambda inputs: tf.cast(inputs == 0.0, tf.float32))
+
+
+OWN = {
+    "OwnLoss.call": model_fn(loss=OwnLoss),
+    "OwnLayer.call": model_fn(OwnLayer),
+    "OwnMetric.update_state": model_fn(metrics=[OwnMetric]),
+    # It does not return a tensor, and what is made of that fails first.
+    r"<lambda> \(test_comparisons\.py, line \d+\)": model_fn(as_lambda),
+}
+
+
+@pytest.mark.parametrize("said", OWN)
+def test_a_comparison_of_tensors_is_refused_with_its_place(said):
+    message = rf"{said} .*tensors by [!=]=\. .* one object, .* tf\.equal\(a, b\)"
+    with pytest.raises(ValueError, match=message):
+        algorithms.build_fed_avg(OWN[said], 0.1)
+    test = simulation.ClientDatasets.from_arrays(
+        {"client": (np.zeros([2, 3], np.float32), np.zeros([2, 1], np.float32))},
+        batch_size=2,
+    )
+    with pytest.raises(ValueError, match=message):
+        simulation.build_evaluation(OWN[said], test)
+
+
+def test_functional_models_and_models_of_ones_own_are_watched():
+    @tf.function
+    def predict(weights, x, training=True):
+        return x @ weights[0][0]
+
+    @tf.function
+    def loss(output, label, sample_weight=None):
+        return tf.reduce_mean(tf.cast(label != 0, tf.float32) * (output - label))
+
+    functional = tff.learning.models.FunctionalModel(
+        initial_weights=((np.zeros([3, 1], np.float32),), ()),
+        predict_on_batch_fn=predict,
+        loss_fn=loss,
+        input_spec=SPEC,
+    )
+    with pytest.raises(ValueError, match=r"loss.* compares tensors by !="):
+        algorithms.build_fed_avg(functional, 0.1)
+
+    wrapped = model_fn(Harmless)
+
+    class Model(tff.learning.models.VariableModel):
+        def __init__(self):
+            self.inner = wrapped()
+
+        trainable_variables = property(lambda self: self.inner.trainable_variables)
+        non_trainable_variables = property(lambda self: ())
+        local_variables = property(lambda self: self.inner.local_variables)
+        input_spec = property(lambda self: SPEC)
+
+        def predict_on_batch(self, x, training=True):
+            return self.inner.predict_on_batch(x, training)
+
+        @tf.function
+        def forward_pass(self, batch_input, training=True):
+            output = self.inner.forward_pass(batch_input, training)
+            is_zero = batch_input[1] == 0
+            return output._replace(loss=output.loss + tf.cast(is_zero, tf.float32))
+
+        def reset_metrics(self):
+            self.inner.reset_metrics()
+
+        def report_local_unfinalized_metrics(self):
+            return self.inner.report_local_unfinalized_metrics()
+
+        def metric_finalizers(self):
+            return collections.OrderedDict(self.inner.metric_finalizers())
+
+    with pytest.raises(
+        ValueError, match=r"Model\.forward_pass.* compares tensors by =="
+    ):
+        algorithms.build_fed_avg(Model, 0.1)
+
+
+def test_other_comparisons_are_taken():
+    process = algorithms.build_fed_avg(model_fn(Harmless), 0.1)
+    kernel, _ = process.get_model_weights(process.initialize()).trainable
+    assert kernel.shape == (3, 1)
