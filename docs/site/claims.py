@@ -23,12 +23,14 @@ relations with `;` between them:
     IID: A > B                  in the setting `IID` alone
 
 A relation is read in every setting that has its labels. Figures are level if they
-differ by no more than the larger deviation over seeds or, without one, than a point.
+differ by no more than the larger deviation over seeds or, without one, than a point,
+and what is no percentage than a tenth. `>` and `<` do not hold of level figures.
 All relations hold: the claim is reproduced, if its figures are within a point of the
-paper's at the paper's scale, or theory, and otherwise confirmed. Some do: mixed. None
-does: contradicted. A claim without a rule is undecided. It is not run if there are no
-runs, or if these are of the task that would decide it and stopped before a tenth of the
-paper's rounds, and otherwise not comparable: there are runs, and they cannot show it.
+paper's at the paper's scale, or theory, and otherwise confirmed. None does, and of some
+the opposite holds: contradicted. Some do, or all that fail are of level figures: mixed.
+A claim without a rule is undecided. It is not run if there are no runs, or if these are
+of the task that would decide it and stopped before a tenth of the paper's rounds, and
+otherwise not comparable: there are runs, and they cannot show it.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ VERDICTS = (
     "not run",
 )
 NOT_COMPARABLE, NOT_RUN = "not comparable", "not run"
-_POINT = 1.0
+_POINT, _TENTH = 1.0, 0.1
 _FILES = (".csv", ".gz", ".json")
 # With fewer of the paper's rounds a run of its task says nothing of their end.
 _LEAST_SCALE = 0.1
@@ -185,8 +187,9 @@ def value(one: Claim | Figure, results: pathlib.Path = RESULTS) -> Found:
     except (OSError, ValueError, KeyError, IndexError) as error:
         where = f"{one.source!r} {one.row!r} {one.column!r}"
         raise ValueError(f"{where}: {error}") from error
-    scale = 100 if one.column.endswith("%") else 1
-    return found._replace(mean=scale * found.mean, sd=scale * found.sd)
+    if not one.column.endswith("%"):
+        return found
+    return found._replace(mean=100 * found.mean, sd=100 * found.sd, is_percentage=True)
 
 
 def written(one: Claim | Figure, results: pathlib.Path = RESULTS) -> str:
@@ -219,10 +222,10 @@ def ruling(claim: Claim, results: pathlib.Path = RESULTS) -> str:
     tables = _tables(claim, results)
     relations = [each.strip() for each in claim.rule.split(";")]
     held = [each for one in relations for each in _held(one, claim, tables)]
-    if not any(held):
-        return "contradicted"
     if not all(held):
-        return "mixed"
+        # Level figures say nothing against a claim.
+        is_reversed = False in held and True not in held
+        return "contradicted" if is_reversed else "mixed"
     to_a_point = re.search(r"within [01](\.\d+)?(;|$)", claim.rule)
     is_the_papers = claim.scale == "theory" or (claim.scale == "1" and to_a_point)
     return "reproduced" if is_the_papers else "confirmed"
@@ -278,8 +281,11 @@ def _tables(claim: Claim, results: pathlib.Path) -> dict[str, dict[str, Found]]:
 
 def _held(
     relation: str, claim: Claim, tables: Mapping[str, Mapping[str, Found]]
-) -> list[bool]:
-    """Returns whether a relation holds, in each setting that has its labels."""
+) -> list[bool | None]:
+    """Returns whether a relation holds, in each setting that has its labels.
+
+    It is None where nothing but level figures keep it from holding.
+    """
     setting, colon, rest = relation.partition(": ")
     if colon and setting in tables:
         tables, relation = {setting: tables[setting]}, rest
@@ -287,20 +293,17 @@ def _held(
         return [_is_within(relation, claim, tables)]
     operands = re.split(r" (?:>=|>|<|~) ", relation)
     signs = re.findall(r" (>=|>|<|~) ", relation)
-    held = []
+    held: list[bool | None] = []
     for table in tables.values():
         sides = [_side(operand, table) for operand in operands]
         if all(side is not None for side in sides):
-            held.append(
-                all(
-                    _holds(sign, left, right)
-                    for sign, lefts, rights in zip(
-                        signs, sides, sides[1:], strict=False
-                    )
-                    for left in lefts or ()
-                    for right in rights or ()
-                )
-            )
+            every = [
+                _holds(sign, left, right)
+                for sign, lefts, rights in zip(signs, sides, sides[1:], strict=False)
+                for left in lefts or ()
+                for right in rights or ()
+            ]
+            held.append(False if False in every else None if None in every else True)
     if not held or not signs:
         raise ValueError(f"no setting of {claim.id} has what {relation!r} names")
     return held
@@ -317,21 +320,36 @@ def _side(operand: str, table: Mapping[str, Found]) -> list[Found] | None:
             one = Found(float(label))
         else:
             return None
-        if sign:
+        if sign == "+":
+            one = one._replace(mean=one.mean + float(number))
+        elif sign:
             by = float(number)
-            one = one._replace(mean=one.mean + by if sign == "+" else one.mean * by)
+            one = one._replace(mean=one.mean * by, sd=one.sd * by)
         found.append(one)
     return found
 
 
-def _holds(sign: str, left: Found, right: Found) -> bool:
-    deviations = [sd for sd in (left.sd, right.sd) if not math.isnan(sd)]
-    larger = max(deviations, default=_POINT)
+def _holds(sign: str, left: Found, right: Found) -> bool | None:
+    """Returns whether a relation holds: of level figures neither > nor <, but None."""
+    is_level = abs(left.mean - right.mean) <= _margin(left, right)
     if sign == "~":
-        return abs(left.mean - right.mean) <= larger
+        return is_level
     if sign == ">=":
-        return left.mean >= right.mean - larger
+        return is_level or left.mean > right.mean
+    # Of what was not reached, NaN, neither is true.
+    if is_level:
+        return None
     return left.mean > right.mean if sign == ">" else left.mean < right.mean
+
+
+def _margin(left: Found, right: Found) -> float:
+    """Returns by how much level figures may differ."""
+    deviations = [one.sd for one in (left, right) if not math.isnan(one.sd)]
+    if deviations:
+        return max(deviations)
+    if left.is_percentage or right.is_percentage:
+        return _POINT
+    return _TENTH * max(abs(left.mean), abs(right.mean))
 
 
 def _is_within(

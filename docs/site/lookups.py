@@ -36,12 +36,14 @@ class Found(NamedTuple):
       sd: Its standard deviation over seeds, NaN if there is none.
       seeds: The figure of every seed, none in tables of means.
       rounds: The rounds of the runs, NaN if the table does not say.
+      is_percentage: Whether the figure is in per cent.
     """
 
     mean: float
     sd: float = math.nan
     seeds: tuple[float, ...] = ()
     rounds: float = math.nan
+    is_percentage: bool = False
 
 
 def look_up(path: pathlib.Path, row: str, column: str) -> Found:

@@ -23,10 +23,10 @@ _WORDS = {"confirmed": "confirmed in direction"}
 _MEANINGS = {
     "reproduced": "the paper's protocol ran on its data and the figures agree to "
     "within a point, or its theory holds",
-    "confirmed": "in direction: the paper's order or shape is seen, on other data or "
-    "at a smaller scale",
-    "mixed": "a part of what the paper says is seen, or one setting shows it and "
-    "another does not",
+    "confirmed": "in direction: the paper's order or shape is seen, by more than "
+    "figures that are level differ, on other data or at a smaller scale",
+    "mixed": "a part of what the paper says is seen, one setting shows it and "
+    "another does not, or the figures are level",
     "contradicted": "the opposite is seen; the claim says at which settings",
     "not comparable": "there are runs, and their task, size or rounds cannot show it; "
     "the claim says what would",
