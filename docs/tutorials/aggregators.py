@@ -206,11 +206,17 @@ process = algorithms.build_scaffold(
 private["SCAFFOLD, private"] = train(process)
 
 # %% [markdown]
-# And TFF's lossy compression, inside ours:
+# And TFF's lossy compression, inside ours: 8 bits for each number of a tensor of more
+# than 100. (`tff.learning.compression_aggregator` leaves tensors of up to 20,000
+# numbers as they are, and this model has none larger.)
 
 # %%
 compressed = aggregators.cohort_measurements_factory(
-    tff.learning.compression_aggregator()
+    tff.aggregators.MeanFactory(
+        tff.aggregators.EncodedSumFactory.quantize_above_threshold(
+            quantization_bits=8, threshold=100
+        )
+    )
 )
 process = algorithms.build_fed_avg(task.model_fn, 0.1, model_aggregator=compressed)
 private["FedAvg, compressed"] = train(process)
@@ -225,11 +231,12 @@ axes.legend(loc="lower right")
 plt.show()
 
 # %% [markdown]
-# Compression has no visible cost here. Noise has, and SCAFFOLD pays twice, because its
-# control variates are noisy too. With ten clients per round this much noise is large;
-# it is the same for thousands of clients, whose mean it hardly moves. And adding
-# noise is not a guarantee by itself: the resulting
-# $\varepsilon$ depends on the sampling and the number of rounds and has to be computed.
+# Eight bits in place of 32 have no visible cost here: the curve lies on that of FedAvg,
+# within 0.3 points. Noise has, and in SCAFFOLD it is added twice, to the control
+# variates too. With ten clients per round this much noise is large; it is the same for
+# thousands of clients, whose mean it hardly moves. And adding noise is not a guarantee
+# by itself: the resulting $\varepsilon$ depends on the sampling and the number of
+# rounds and has to be computed.
 #
 # ## An aggregator of our own
 #
