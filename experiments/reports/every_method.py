@@ -25,8 +25,8 @@ def tabulate(results: StudyResults, thresholds: Sequence[float]) -> Table:
     """Returns one row per method, the most accurate first.
 
     `level_with_first` says that the seeds do not separate a method from the first
-    federated one: the difference of the means is less than the two standard deviations
-    together. What a seed did not reach is NaN, for the mean over seeds too.
+    federated one: the means differ by no more than the larger of the two standard
+    deviations. What a seed did not reach is NaN, for the mean over seeds too.
 
     Args:
       results: The results.
@@ -69,7 +69,8 @@ def _figures(results: StudyResults, thresholds: Sequence[float]) -> pd.DataFrame
     federated = data.index != _NOT_FEDERATED
     first = data[federated].iloc[0]
     # Of one seed there is no deviation, and only what is equal is level.
-    spread = data["accuracy_sd"].fillna(0) + np.nan_to_num(first["accuracy_sd"])
+    own = data["accuracy_sd"].fillna(0)
+    spread = np.maximum(own, np.nan_to_num(first["accuracy_sd"]))
     level = federated & (first["accuracy"] - data["accuracy"] <= spread)
     data.insert(3, _LEVEL, level)
     return data.rename_axis("method").reset_index()
