@@ -180,8 +180,8 @@ plt.show()
 # FedMeta's step follows clients' models that have drifted. UGA's clients train as
 # usual, and then send the gradient of their loss *through* all their local steps, with
 # respect to the model that the server sent. All gradients are then taken at one point,
-# and their mean is one too. The last local epoch is used for the gradient, so UGA needs
-# at least two.
+# and their mean is one too. The last local epoch is used for the gradient, so that with
+# a single one no step comes before it, and UGA is FedSGD.
 
 # %%
 uga = algorithms.build_uga(
