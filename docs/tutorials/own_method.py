@@ -238,8 +238,8 @@ print(METHOD.name in algorithms.methods())
 #
 # In a checkout, a module with a row is tested for the properties that all methods must
 # have: that it learns; that broken and empty clients change nothing; that the order of
-# a cohort does not matter; that it sends what its row says; that bad arguments are
-# refused by name. `tests/fed_echo.py` is our module with its docstring, and pytest
+# a cohort does not matter; that it sends what its row says; that bad rates and options
+# are refused by name. `tests/fed_echo.py` is our module with its docstring, and pytest
 # loads it with `-p`:
 
 # %%
