@@ -56,7 +56,7 @@ def may_compare(part: Any) -> bool:
     return not roots <= _LIBRARIES or type(part).__name__ in _OF_KERAS
 
 
-def check_comparisons(function: Callable[[], Any]) -> None:
+def check_comparisons(function: Callable[[], Any]) -> Any:
     """Raises if a function compares tensors by `==` or `!=` in a graph.
 
     What TensorFlow, TFF and this library compare in it is meant.
@@ -64,13 +64,18 @@ def check_comparisons(function: Callable[[], Any]) -> None:
     Args:
       function: Builds or traces a model. What it raises is raised where it is used.
 
+    Returns:
+      What it returns; None if it raises.
+
     Raises:
       ValueError: If a tensor is compared; the message says where.
     """
+    result = None
     with contextlib.suppress(Exception), _watched() as found:
-        function()
+        result = function()
     if found:
         raise ValueError(f"model_fn: {found[0]}")
+    return result
 
 
 @contextlib.contextmanager

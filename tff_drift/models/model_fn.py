@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -92,7 +92,7 @@ def build_variable_model(
     if isinstance(model, tff.learning.models.VariableModel):
         model = as_in_fit(model)
         if any(map(may_compare, _parts(model))):
-            check_comparisons(lambda: _trace(model))
+            _check_variables(model, check_comparisons(lambda: _trace(model)))
         check_training(model)
         _check_shapes(model)
         check_batches(model)
@@ -114,9 +114,34 @@ def _parts(model: tff.learning.models.VariableModel) -> list[Any]:
     return [*model._keras_model._flatten_layers(), *model.losses_and_metrics]
 
 
-def _trace(model: tff.learning.models.VariableModel) -> None:
+def _trace(model: tff.learning.models.VariableModel) -> Sequence[tf.Variable]:
+    """Returns the variables that the forward pass uses."""
     function = tf.function(autograph.of_user(model.forward_pass), autograph=False)
-    function.get_concrete_function(model.input_spec, training=True)
+    trace = function.get_concrete_function(model.input_spec, training=True)
+    return trace.graph.variables
+
+
+def _check_variables(
+    model: tff.learning.models.VariableModel, used: Sequence[tf.Variable] | None
+) -> None:
+    """Raises if the forward pass trains what is no weight of the model.
+
+    Keras does not look for weights in a `tf.Module` in TFF's graphs.
+    """
+    known = {
+        id(variable)
+        for variable in tf.nest.flatten(
+            (model.trainable_variables, model.local_variables)
+        )
+    }
+    for variable in used or ():
+        if variable.trainable and id(variable) not in known:
+            raise ValueError(
+                "model_fn: the forward pass uses the trainable variable "
+                f"{checks.shown(variable.name)}, which is not among the model's "
+                "weights: clients would neither train nor send it. Give it to a layer, "
+                "as an attribute or by add_weight, in place of a tf.Module."
+            )
 
 
 def _check_shapes(model: tff.learning.models.VariableModel) -> None:
