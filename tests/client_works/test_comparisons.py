@@ -53,14 +53,38 @@ def model_fn(*layers, loss=tf.keras.losses.MeanSquaredError, metrics=()):
     return build
 
 
+class OwnResult(tf.keras.metrics.Mean):
+    def result(self):
+        return tf.where(self.count == 0.0, 0.0, self.total / self.count)
+
+
+def is_zero(values):
+    return tf.cast(values == 0.0, tf.float32)
+
+
 def as_lambda():
     return L.Lambda(lambda inputs: tf.cast(inputs == 0.0, tf.float32))
+
+
+def in_the_body():
+    inputs = tf.keras.Input([3])
+    hidden = inputs * tf.cast(inputs != 0.0, tf.float32)
+    return tff.learning.models.from_keras_model(
+        tf.keras.Model(inputs, L.Dense(1)(hidden)),
+        tf.keras.losses.MeanSquaredError(),
+        SPEC,
+    )
 
 
 OWN = {
     "OwnLoss.call": model_fn(loss=OwnLoss),
     "OwnLayer.call": model_fn(OwnLayer),
     "OwnMetric.update_state": model_fn(metrics=[OwnMetric]),
+    "OwnResult.result": model_fn(metrics=[OwnResult]),
+    r"is_zero \(test_comparisons\.py, line \d+\)": model_fn(
+        lambda: L.Dense(3, activation=is_zero)
+    ),
+    r"in_the_body \(test_comparisons\.py, line \d+\)": in_the_body,
     # It does not return a tensor, and what is made of that fails first.
     r"<lambda> \(test_comparisons\.py, line \d+\)": model_fn(as_lambda),
 }
@@ -130,6 +154,39 @@ def test_functional_models_and_models_of_ones_own_are_watched():
         ValueError, match=r"Model\.forward_pass.* compares tensors by =="
     ):
         algorithms.build_fed_avg(Model, 0.1)
+
+
+def test_metrics_of_functional_models_are_watched():
+    def count(state, labels, batch_output, sample_weight=None):
+        is_right = tf.cast(batch_output.predictions == labels, tf.float32)
+        return collections.OrderedDict(right=state["right"] + tf.reduce_sum(is_right))
+
+    functional = tff.learning.models.FunctionalModel(
+        initial_weights=((np.zeros([3, 1], np.float32),), ()),
+        predict_on_batch_fn=tf.function(lambda w, x, training=True: x @ w[0][0]),
+        loss_fn=tf.function(
+            lambda output, label, sample_weight=None: tf.reduce_mean(output - label)
+        ),
+        metrics_fns=(
+            tf.function(lambda: collections.OrderedDict(right=tf.zeros([]))),
+            tf.function(count),
+            tf.function(lambda state: state),
+        ),
+        input_spec=SPEC,
+    )
+    with pytest.raises(ValueError, match=r"count.* compares tensors by =="):
+        algorithms.build_fed_avg(functional, 0.1)
+
+
+class CallsPython(L.Layer):
+    def call(self, inputs):
+        doubled = tf.py_function(lambda x: 2 * x, [inputs], tf.float32)
+        return tf.ensure_shape(doubled, inputs.shape)
+
+
+def test_python_in_a_layer_is_refused():
+    with pytest.raises(ValueError, match=r"calls Python in tf\.py_function"):
+        algorithms.build_fed_avg(model_fn(CallsPython), 0.1)
 
 
 def test_other_comparisons_are_taken():

@@ -64,6 +64,40 @@ def test_a_layer_from_outside_is_made_inside(place, is_built):
         PLACES[place](model_fn)
 
 
+class ComparesByOperator(keras.layers.Layer):
+    def call(self, inputs):
+        return keras.ops.where(inputs != 0, inputs, 5.0)
+
+
+class CallsPython(keras.layers.Layer):
+    def call(self, inputs):
+        doubled = tf.py_function(lambda x: 2 * x, [inputs], tf.float32)
+        return tf.ensure_shape(doubled, inputs.shape)
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (ComparesByOperator, r"ComparesByOperator\.call .* by !=.*keras\.ops\.equal"),
+        # Keras' own, in which nothing is augmented then.
+        (keras.layers.RandAugment, "RandAugment.* by ==.* Keras' own: .* to the data"),
+        (CallsPython, r"calls Python in tf\.py_function"),
+    ],
+)
+@every_place
+def test_what_layers_cannot_do_in_graphs_is_named(take, layer, message):
+    spec = tf.TensorSpec([None, 8, 8, 3]), tf.TensorSpec([None], tf.int32)
+
+    def model_fn():
+        layers = [keras.layers.Input([8, 8, 3]), layer(), keras.layers.Flatten()]
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        net = keras.Sequential([*layers, keras.layers.Dense(3)])
+        return models.from_keras3(net, loss, spec)
+
+    with pytest.raises(ValueError, match=message):
+        take(model_fn)
+
+
 def of_keras2(model=None, loss=None, metrics=None, bridge="from_keras_model"):
     library = tff.learning.models if bridge == "from_keras_model" else models
     return lambda: getattr(library, bridge)(

@@ -12,20 +12,22 @@ import inspect
 import pathlib
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
-_KERAS = {"keras", "tf_keras"}
-_LIBRARIES = {"tensorflow", "tensorflow_federated", "tff_drift", *_KERAS}
+_KERAS = ("keras", "tf_keras")
+_MEANT = ("tensorflow", "tensorflow_federated", "tff_drift")
+# TensorFlow's decorators of operators.
+_WRAPPERS = "tensorflow.python.util."
 _OPERATORS = {
     inspect.unwrap(getattr(kind, name)).__code__: operator
     for kind in (tf.Tensor, tf.Variable)
     for name, operator in (("__eq__", "=="), ("__ne__", "!="))
 }
-# What of Keras itself compares tensors so.
-_OF_KERAS = ("RandAugment", "CTC")
+# What of Keras compares tensors so; what else it compares is meant.
+OF_KERAS = {"RandAugment.transform_images": "RandAugment", "ctc": "CTC"}
 _KERAS_REMEDY = (
     "It is Keras' own: apply such a layer to the data, outside of the model, or take "
     "another layer or loss."
@@ -38,78 +40,54 @@ _REMEDY = (
 _CONVERTED, _OF_CONVERTED = "tf__", "__autograph_generated_file"
 
 
-def may_compare(part: Any) -> bool:
-    """Returns whether a part of a model may compare tensors by `==`, as users do.
+@contextlib.contextmanager
+def refused_comparisons() -> Iterator[None]:
+    """Raises if a tensor is compared by `==` or `!=` in a graph inside.
 
-    So may parts of other packages.
+    What TensorFlow, TFF and this library compare is meant.
 
-    Args:
-      part: A layer, a loss, a metric or a model.
-    """
-    functions = [getattr(part, name, None) for name in ("fn", "_fn", "function")]
-    modules = [
-        getattr(each, "__module__", None)
-        for each in (type(part), *functions)
-        if each is not None
-    ]
-    roots = {str(each).partition(".")[0] for each in modules}
-    return not roots <= _LIBRARIES or type(part).__name__ in _OF_KERAS
-
-
-def check_comparisons(function: Callable[[], Any]) -> Any:
-    """Raises if a function compares tensors by `==` or `!=` in a graph.
-
-    What TensorFlow, TFF and this library compare in it is meant.
-
-    Args:
-      function: Builds or traces a model. What it raises is raised where it is used.
-
-    Returns:
-      What it returns; None if it raises.
+    Yields:
+      Nothing; a model is built or traced inside.
 
     Raises:
-      ValueError: If a tensor is compared; the message says where.
+      ValueError: If a tensor is compared, whatever came of it; the message says where.
     """
-    result = None
-    with contextlib.suppress(Exception), _watched() as found:
-        result = function()
-    if found:
-        raise ValueError(f"model_fn: {found[0]}")
-    return result
-
-
-@contextlib.contextmanager
-def _watched() -> Iterator[list[str]]:
-    """Yields a list that gets what compares tensors as objects while it is traced."""
     found: list[str] = []
 
     def watch(frame: types.FrameType, event: str, value: Any) -> None:
-        operator = _OPERATORS.get(frame.f_code) if event == "return" else None
-        if operator is None or not isinstance(value, bool):
+        if event != "return" or frame.f_code not in _OPERATORS:
             return
-        if frame.f_locals.get("other") is not None:
-            found.extend(_said_of(frame, operator))
+        if isinstance(value, bool) and frame.f_locals.get("other") is not None:
+            found.extend(_said_of(frame, _OPERATORS[frame.f_code]))
 
     before = sys.getprofile()
     # Python tells a profiler of the operators, which are functions of TensorFlow's.
     sys.setprofile(watch)
     try:
-        yield found
+        yield
+    except Exception as error:
+        if found:
+            raise ValueError(f"model_fn: {found[0]}") from error
+        raise
     finally:
         sys.setprofile(before)
+    if found:
+        raise ValueError(f"model_fn: {found[0]}")
 
 
 def _said_of(frame: types.FrameType, operator: str) -> Iterator[str]:
-    """Yields who compares, unless it is TFF or this library."""
+    """Yields who compares, unless it is meant."""
     caller = frame.f_back
     while caller is not None and _is_of_operator(caller):
         caller = caller.f_back
-    if caller is None or _root(caller) in ("tensorflow_federated", "tff_drift"):
+    if caller is None or _root(caller) in _MEANT:
         return
-    is_of_keras = _root(caller) in _KERAS
     name = caller.f_code.co_name.removeprefix(_CONVERTED)
     if "self" in caller.f_locals:
         name = f"{type(caller.f_locals['self']).__name__}.{name}"
+    is_of_keras = _root(caller) in _KERAS
+    if is_of_keras and name not in OF_KERAS:
+        return
     file = pathlib.Path(caller.f_code.co_filename).name
     line = f" ({file}, line {caller.f_lineno})"
     where = "" if file.startswith(_OF_CONVERTED) else line
@@ -121,7 +99,9 @@ def _said_of(frame: types.FrameType, operator: str) -> Iterator[str]:
 
 
 def _is_of_operator(frame: types.FrameType) -> bool:
-    return _root(frame) == "tensorflow" or frame.f_code.co_name in ("__eq__", "__ne__")
+    """Returns whether a frame stands between an operator and who uses it."""
+    module = str(frame.f_globals.get("__name__", ""))
+    return module.startswith(_WRAPPERS) or frame.f_code.co_name in ("__eq__", "__ne__")
 
 
 def _root(frame: types.FrameType) -> str:

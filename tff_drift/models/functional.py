@@ -12,10 +12,10 @@ import tensorflow_federated as tff
 from tff_drift import autograph, checks
 from tff_drift.layers import step_seed
 from tff_drift.models import example_weights
-from tff_drift.models.comparisons import check_comparisons
 from tff_drift.models.constraints import check_unconstrained
 from tff_drift.models.keras2_labels import as_column
 from tff_drift.models.loaded_weights import is_set_in_graph
+from tff_drift.models.own_code import check_traced
 
 # The module of TFF's functional models.
 _OF_TFF = tff.learning.models.functional_model_from_keras.__module__
@@ -33,8 +33,9 @@ def check_functional_model(model: tff.learning.models.FunctionalModel) -> None:
       model: The model.
 
     Raises:
-      ValueError: If it is TFF's of a Keras model that cannot be one, or compares
-        tensors by `==`, which in TFF's graphs are objects; the message says which.
+      ValueError: If it is TFF's of a Keras model that cannot be one, compares tensors
+        by `==`, which in TFF's graphs are objects, or calls Python; the message says
+        which.
     """
     _check_keras_model(model)
 
@@ -43,14 +44,21 @@ def check_functional_model(model: tff.learning.models.FunctionalModel) -> None:
         output = autograph.of_user(model.predict_on_batch)(weights, x, training=True)
         labels = labels_as_in_fit(model, y, output)
         weighted = example_weights.as_argument(sample_weight)
-        return autograph.of_user(model.loss)(output=output, label=labels, **weighted)
+        loss = autograph.of_user(model.loss)(output=output, label=labels, **weighted)
+        state = model.update_metrics_state(
+            model.initialize_metrics_state(),
+            labels=labels,
+            batch_output=tff.learning.models.BatchOutput(
+                loss=loss,
+                predictions=output,
+                num_examples=tf.shape(tf.nest.flatten(output)[0])[0],
+            ),
+            **weighted,
+        )
+        return loss, model.finalize_metrics(state)
 
-    def trace() -> None:
-        function = tf.function(forward_pass, autograph=False)
-        with tf.Graph().as_default():
-            function.get_concrete_function(model.initial_weights, model.input_spec)
-
-    check_comparisons(trace)
+    with tf.Graph().as_default():
+        check_traced(forward_pass, model.initial_weights, model.input_spec)
 
 
 def _check_keras_model(model: tff.learning.models.FunctionalModel) -> None:

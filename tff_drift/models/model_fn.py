@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import autograph, checks
-from tff_drift.models.comparisons import check_comparisons, may_compare
+from tff_drift import checks
+from tff_drift.models.comparisons import refused_comparisons
 from tff_drift.models.explained import explain, keras3_arguments
 from tff_drift.models.first_trace import is_of_keras, what_is_said
 from tff_drift.models.keras2 import as_in_fit, check_batches
 from tff_drift.models.keras2_arguments import keras3_refused
 from tff_drift.models.keras3 import check_training
 from tff_drift.models.outside import explain_if_outside
-from tff_drift.models.weight_places import HasKerasWeights
+from tff_drift.models.own_code import check_own_code
 
 # A model: a function without arguments that builds a new
 # `tff.learning.models.VariableModel`, or a `tff.learning.models.FunctionalModel`.
@@ -74,25 +74,11 @@ def build_variable_model(
         weight's shape is not known, the model or its loss cannot take its batches, or
         the function fails in graphs alone: it uses what was made outside of it.
     """
-    try:
-        model = model_fn()
-    except Exception as error:
-        explain(error)
-        check_comparisons(model_fn)
-        found = next(keras3_arguments(error), None)
-        if found is None:
-            explain_if_outside(model_fn, error)
-            if len(str(error)) > checks.LONGEST_MESSAGE and is_of_keras(error):
-                said = f"model_fn fails, {type(error).__name__}: {what_is_said(error)}"
-                raise checks.ShortError(said) from error
-            raise
-        function, value = found
-        name = f"tff.learning.models.{function}"
-        raise keras3_refused(name, value) from error
+    with refused_comparisons():
+        model = _built(model_fn)
     if isinstance(model, tff.learning.models.VariableModel):
         model = as_in_fit(model)
-        if any(map(may_compare, _parts(model))):
-            _check_variables(model, check_comparisons(lambda: _trace(model)))
+        check_own_code(model)
         check_training(model)
         _check_shapes(model)
         check_batches(model)
@@ -103,45 +89,22 @@ def build_variable_model(
     )
 
 
-def _parts(model: tff.learning.models.VariableModel) -> list[Any]:
-    """Returns what of a model may be of a user's class, or have functions of a user's.
-
-    Args:
-      model: A model.
-    """
-    if not isinstance(model, HasKerasWeights):
-        return [model]
-    return [*model._keras_model._flatten_layers(), *model.losses_and_metrics]
-
-
-def _trace(model: tff.learning.models.VariableModel) -> Sequence[tf.Variable]:
-    """Returns the variables that the forward pass uses."""
-    function = tf.function(autograph.of_user(model.forward_pass), autograph=False)
-    trace = function.get_concrete_function(model.input_spec, training=True)
-    return trace.graph.variables
-
-
-def _check_variables(
-    model: tff.learning.models.VariableModel, used: Sequence[tf.Variable] | None
-) -> None:
-    """Raises if the forward pass trains what is no weight of the model.
-
-    Keras does not look for weights in a `tf.Module` in TFF's graphs.
-    """
-    known = {
-        id(variable)
-        for variable in tf.nest.flatten(
-            (model.trainable_variables, model.local_variables)
-        )
-    }
-    for variable in used or ():
-        if variable.trainable and id(variable) not in known:
-            raise ValueError(
-                "model_fn: the forward pass uses the trainable variable "
-                f"{checks.shown(variable.name)}, which is not among the model's "
-                "weights: clients would neither train nor send it. Give it to a layer, "
-                "as an attribute or by add_weight, in place of a tf.Module."
-            )
+def _built(model_fn: Callable[[], Any]) -> Any:
+    """Returns what a model function returns, and explains what it raises."""
+    try:
+        return model_fn()
+    except Exception as error:
+        explain(error)
+        found = next(keras3_arguments(error), None)
+        if found is None:
+            explain_if_outside(model_fn, error)
+            if len(str(error)) > checks.LONGEST_MESSAGE and is_of_keras(error):
+                said = f"model_fn fails, {type(error).__name__}: {what_is_said(error)}"
+                raise checks.ShortError(said) from error
+            raise
+        function, value = found
+        name = f"tff.learning.models.{function}"
+        raise keras3_refused(name, value) from error
 
 
 def _check_shapes(model: tff.learning.models.VariableModel) -> None:
