@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from tests.simulation.fakes import labelled_clients
 from tff_drift.simulation import ClientDatasets
@@ -172,3 +173,34 @@ def test_a_transform_may_return_a_list():
     )
     [first, _] = datasets.training_data("client_0", 0).as_numpy_iterator()
     assert [leaf.tolist() for leaf in first] == [[[0, 0, 0], [0, 0, 0]], [0, 1]]
+
+
+def _fail(*_):
+    raise KeyError("row 7")
+
+
+def test_an_error_of_a_users_function_says_of_which_client():
+    clients = labelled_clients([6, 9])
+    data = tff.simulation.datasets.TestClientData(
+        {name: {"x": x, "y": y} for name, (x, y) in clients.items()}
+    )
+    for datasets, done in (
+        (ClientDatasets(["client_0", "client_1"], _fail, batch_size=2), "loaded"),
+        (ClientDatasets.from_client_data(data, _fail, batch_size=2), "loaded"),
+        (
+            ClientDatasets.from_arrays(clients, batch_size=2, transform=_fail),
+            "transformed",
+        ),
+    ):
+        with pytest.raises(KeyError, match="row 7") as error:
+            list(datasets.evaluation_batches("client_1", batch_size=2))
+        (note,) = error.value.__notes__
+        assert note == f"While the examples of client 'client_1' were {done}."
+
+
+def test_a_preprocessing_of_datasets_is_sent_to_tff():
+    data = tff.simulation.datasets.TestClientData({"a": {"x": [1.0], "y": [1]}})
+    with pytest.raises(TypeError, match=r"uses batch of .*client_data\.preprocess\("):
+        ClientDatasets.from_client_data(
+            data, lambda dataset: dataset.batch(2), batch_size=2
+        ).examples("a")

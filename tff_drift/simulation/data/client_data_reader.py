@@ -101,7 +101,19 @@ class ClientDataReader:
         except tf.errors.InvalidArgumentError as error:
             raise self._explained(client_id, str(error)) from error
         examples = tf.nest.map_structure(lambda tensor: tensor.numpy(), tensors)
-        return examples if self._preprocess is None else self._preprocess(examples)
+        if self._preprocess is None:
+            return examples
+        try:
+            return self._preprocess(examples)
+        except AttributeError as error:
+            if error.obj is examples and hasattr(tf.data.Dataset, error.name):
+                raise TypeError(
+                    "preprocess must be a function of the arrays of a client, and uses "
+                    f"{error.name} of a tf.data.Dataset. Give TFF's own, "
+                    "client_data.preprocess(function), in place of client_data, "
+                    "without batches."
+                ) from error
+            raise
 
     def _explained(self, client_id: str, complaint: str) -> ValueError:
         """Returns TensorFlow's complaint of a client in words of use to its owner."""

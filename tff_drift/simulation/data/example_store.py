@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,18 @@ from tff_drift.tensors import eagerly
 
 # The options of a store, the others being those of `Batching`.
 STORE_OPTIONS = ("max_examples", "cache_bytes", "transform")
+
+
+@contextlib.contextmanager
+def _naming_client(client_id: str, done: str) -> Iterator[None]:
+    """Notes of which client examples are, where a user's function fails on them."""
+    try:
+        yield
+    except Exception as error:
+        client = checks.shown(client_id)
+        if client not in str(error):
+            error.add_note(f"While the examples of client {client} were {done}.")
+        raise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,9 +276,9 @@ class ExampleStore:
         # They may be those of the cache, or of the user, which are there for later
         # rounds too.
         given = tf.nest.map_structure(_read_only, examples)
-        result = _checked_result(
-            "transform", client_id, self.transform(given, generator)
-        )
+        with _naming_client(client_id, "transformed"):
+            returned = self.transform(given, generator)
+        result = _checked_result("transform", client_id, returned)
         if num_rows(result) != num_rows(examples):
             raise ValueError(
                 f"transform made {num_rows(result)} examples of the "
@@ -282,9 +295,9 @@ class ExampleStore:
         return 0 if held else num_bytes(examples)
 
     def _load(self, client_id: str) -> Examples:
-        examples = _checked_result(
-            "load_client", client_id, self.load_client(client_id)
-        )
+        with _naming_client(client_id, "loaded"):
+            returned = self.load_client(client_id)
+        examples = _checked_result("load_client", client_id, returned)
         if self.max_examples is not None and num_rows(examples) > self.max_examples:
             # A copy, so that the rest of the client's arrays can be freed.
             examples = tf.nest.map_structure(
