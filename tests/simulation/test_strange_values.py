@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import rich.console
+import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests.simulation import fakes
@@ -199,3 +200,20 @@ def test_an_archive_of_stored_members_is_read(tmp_path):
         kinds = {member.compress_type for member in archive.infolist()}
     assert kinds == {zipfile.ZIP_STORED}
     assert load_checkpoint(tmp_path / "checkpoint.npz").rounds_completed == 2
+
+
+@pytest.mark.parametrize(
+    ("examples", "message"),
+    [
+        ((np.array(["a", None], object), np.ones(2)), r"such as \[None\], .* no type"),
+        (({1: np.ones(2)}, np.ones(2)), "1 names an array, .* Name it '1'"),
+        ({"x": {"a": ({2: np.ones(2)},)}, "y": np.ones(2)}, "2 names an array"),
+        (
+            (tf.data.Dataset.from_tensor_slices(np.ones(2)), np.ones(2)),
+            r"is a tf\.data\.Dataset\. .*\.from_client_data",
+        ),
+    ],
+)
+def test_examples_that_are_no_arrays_are_named(examples, message):
+    with pytest.raises(ValueError, match=message):
+        ClientDatasets.from_arrays({"ann": examples}, batch_size=2)

@@ -105,9 +105,25 @@ def checked(client_id: str, examples: Examples) -> Examples:
 
 
 def _arrays(examples: Examples) -> Examples:
+    _check_names(examples)
     return tf.nest.map_structure(
         lambda leaf: np.asarray(_of_numpy(leaf)), lists.without_lists(examples)
     )
+
+
+def _check_names(examples: Any) -> None:
+    """Raises if an array's name is none that TFF's types can have."""
+    if isinstance(examples, Mapping):
+        for name in examples:
+            if not isinstance(name, str):
+                raise ValueError(
+                    f"{checks.shown(name)} names an array, and names must be strings. "
+                    f"Name it {checks.shown(str(name))}."
+                )
+        examples = tuple(examples.values())
+    if isinstance(examples, tuple):
+        for each in examples:
+            _check_names(each)
 
 
 def _check_arrays(arrays: Examples) -> None:
@@ -136,10 +152,13 @@ def _check_arrays(arrays: Examples) -> None:
         if not _has_type(leaf):
             if any(isinstance(item, (list, np.ndarray)) for item in leaf.flat):
                 raise lists.ragged("an array holds lists")
+            first = leaf.ravel()[:1].tolist()
+            # Of strings and others, the first of the others is at fault.
+            odd = [each for each in leaf.flat if not isinstance(each, str | bytes)]
             raise ValueError(
                 f"for an array of {leaf.dtype}, such as "
-                f"{checks.shown(leaf.ravel()[:1].tolist())}, TensorFlow Federated has "
-                "no type. Give numbers or strings."
+                f"{checks.shown(odd[:1] or first)}, TensorFlow Federated has no type. "
+                "Give numbers or strings."
             )
 
 
@@ -155,6 +174,12 @@ def _of_numpy(leaf: Any) -> Any:
     """
     if leaf is None:
         raise ValueError("None is no array. Leave it out, or give an array for it.")
+    if isinstance(leaf, tf.data.Dataset):
+        raise ValueError(
+            "it is a tf.data.Dataset. Give its arrays, which "
+            "next(dataset.batch(1_000_000).as_numpy_iterator()) returns, or give "
+            "TFF's ClientData to ClientDatasets.from_client_data."
+        )
     if hasattr(leaf, "toarray"):  # Of SciPy.
         raise ValueError(
             f"models here take no {type(leaf).__name__}. Give its toarray()."
