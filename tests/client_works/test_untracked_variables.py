@@ -87,3 +87,17 @@ def test_variables_of_a_layer_are_trained():
     assert sorted(each.shape for each in weights) == [(3,), (5,), (5,), (5, 3)]
     found = {float(each[0]) for each in weights if each.shape == (5,)}
     np.testing.assert_array_equal(sorted(found), [2.0, 3.0])
+
+
+class Frozen(OfVariables):
+    def __init__(self):
+        super().__init__()
+        self.trainable = False
+
+
+def test_variables_of_a_frozen_layer_are_not():
+    build = model_fn(Frozen, models.from_keras2)
+    process = algorithms.build_fed_avg(build, 0.1)
+    weights = process.get_model_weights(process.initialize())
+    assert sorted(each.shape for each in weights.trainable) == [(3,), (5, 3)]
+    assert sorted(each.shape for each in weights.non_trainable) == [(5,), (5,)]

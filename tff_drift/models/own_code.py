@@ -102,7 +102,9 @@ def _check_variables(
 
     Keras does not look for weights in a `tf.Module` in TFF's graphs.
     """
-    known = tf.nest.flatten((model.trainable_variables, model.local_variables))
+    # Those of frozen layers, which are not trained, may say that they are trainable.
+    weights = model.trainable_variables, model.non_trainable_variables
+    known = tf.nest.flatten((*weights, model.local_variables))
     of_model = set(map(id, known))
     for variable in used:
         if variable.trainable and id(variable) not in of_model:
