@@ -37,6 +37,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     status = terminal.call(functools.partial(_dispatch, words))
+    # In a notebook another command may follow, whose data has changed.
+    if (runs := sys.modules.get("experiments.training.runs")) is not None:
+        runs.forget_tasks()
     if status > 2:  # By Ctrl-C or SIGTERM.
         print(terminal.to_go_on(words), file=sys.stderr)
     return status

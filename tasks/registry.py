@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from tasks.options import Option
-from tff_drift import checks
+from tff_drift import checks, registrations
 from tff_drift.module_source import Function, ModuleSource
 
 __all__ = ["Option", "TaskDefinition", "describe", "names", "register", "unknown"]
@@ -117,13 +117,15 @@ def register(definition: TaskDefinition) -> TaskDefinition:
 
     Raises:
       TypeError: If it is not a `TaskDefinition`.
-      ValueError: If another task has its name.
+      ValueError: If another task has its name, unless the module that registered that
+        one, such as a cell of a notebook, does so anew.
     """
     if not isinstance(definition, TaskDefinition):
         raise TypeError(
             f"definition must be a TaskDefinition, found {type(definition).__name__}."
         )
-    if definition.name in _definitions():
+    other = _definitions().get(definition.name)
+    if not registrations.may_be("task", definition.name, definition, other):
         raise ValueError(
             f"a task named {checks.shown(definition.name)} is registered already. "
             "Choose another name."

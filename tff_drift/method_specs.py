@@ -21,7 +21,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tff_drift import checks
+from tff_drift import checks, registrations
 from tff_drift.value_types import Option
 
 if TYPE_CHECKING:
@@ -264,11 +264,13 @@ def register(method: Method) -> Method:
 
     Raises:
       TypeError: If `method` is not a `Method`.
-      ValueError: If there is another method of its name.
+      ValueError: If there is another method of its name, unless the module that
+        registered that one, such as a cell of a notebook, does so anew.
     """
     checks.check_instance("method", method, Method, "a Method")
     other = _METHODS.get(method.name)
-    if other is not None and other != method:
+    may_be = registrations.may_be("method", method.name, method, other)
+    if other is not None and not may_be:
         raise ValueError(
             f"There is a method of the name {checks.shown(method.name)} already, built "
             f"by {other.builder.__module__}. Give the new one another name."

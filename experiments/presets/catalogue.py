@@ -6,6 +6,7 @@ import importlib
 import pathlib
 
 from experiments.presets.preset import Preset
+from tff_drift import registrations
 
 PRESETS: dict[str, Preset] = {}
 
@@ -21,11 +22,13 @@ def register(preset: Preset) -> Preset:
 
     Raises:
       TypeError: If it is not a `Preset`.
-      ValueError: If another preset has its name.
+      ValueError: If another preset has its name, unless the module that registered that
+        one, such as a cell of a notebook, does so anew.
     """
     if not isinstance(preset, Preset):
         raise TypeError(f"preset must be a Preset, found {type(preset).__name__}.")
-    if PRESETS.get(preset.name, preset) != preset:
+    other = PRESETS.get(preset.name)
+    if not registrations.may_be("preset", preset.name, preset, other):
         raise ValueError(
             f"a preset named {preset.name!r} is registered already. Choose another "
             "name."

@@ -65,6 +65,11 @@ def _load(
     return tasks.load(name, cache_dir=cache_dir, seed=seed, **dict(options))
 
 
+def forget_tasks() -> None:
+    """Has the next run load its task anew."""
+    _load.cache_clear()
+
+
 def load_task(settings: RunSettings) -> tasks.Task:
     """Loads the task of a run; runs that follow one another share it.
 

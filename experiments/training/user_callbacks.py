@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from experiments.flags import plugins
 from experiments.flags.errors import UserError
 from tff_drift import module_source
 from tff_drift.simulation import callbacks
@@ -29,7 +30,8 @@ def load(words: Sequence[str]) -> list[Callable[[], callbacks.Callback]]:
         to be called without arguments.
 
     Raises:
-      UserError: If there is no such module or name, or it fails, or makes no callback.
+      UserError: If there is no such module or name, or it fails, or makes no callback,
+        or its file has changed since it was loaded.
     """
     if words and "" not in sys.path:
         sys.path.insert(0, "")
@@ -41,7 +43,11 @@ def _factory(word: str) -> Callable[[], callbacks.Callback]:
     if not (module_name and colon and name) or word.startswith("."):
         raise UserError(f"--callbacks must be {_WANTED}, found {word!r}.")
     try:
-        made_by = getattr(importlib.import_module(module_name), name)
+        module = importlib.import_module(module_name)
+        plugins.check_unchanged(f"--callbacks={word}", module)
+        made_by = getattr(module, name)
+    except UserError:
+        raise
     except (ImportError, AttributeError) as error:
         raise UserError(f"--callbacks={word}: {error}. Give {_WANTED}.") from error
     except SystemExit as end:

@@ -13,7 +13,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests import methods, models, stateful
-from tff_drift import aggregators, algorithms, simulation
+from tff_drift import aggregators, algorithms, method_specs, simulation
 
 EXAMPLES = "<float32[?,5],float32[?]>*"
 # Values out of the range of an option, by its kind.
@@ -355,6 +355,23 @@ def test_a_name_is_taken_once():
         algorithms.register(dataclasses.replace(row, paper="Another (2026)"))
     with pytest.raises(TypeError, match="must be a Method, found 'fed_avg'"):
         algorithms.register("fed_avg")
+
+
+def test_a_module_may_register_its_method_anew(monkeypatch):
+    monkeypatch.setattr(method_specs, "_METHODS", {})
+    cell = """
+def build_mine(model_fn, client_learning_rate):
+    return {value}
+
+
+algorithms.register(algorithms.Method("mine", build_mine, "I (2026)", "https://me"))
+"""
+    names = {"__name__": "a_notebook", "algorithms": algorithms}
+    for value in (1, 2):
+        exec(cell.format(value=value), names)
+        assert algorithms.methods()["mine"].builder(None, 0.1) == value
+    with pytest.raises(ValueError, match="of the name 'mine' already"):
+        exec(cell.format(value=3), {**names, "__name__": "another"})
 
 
 @pytest.mark.parametrize(

@@ -220,3 +220,19 @@ def test_a_file_that_ends_the_program(run_command, tmp_path):
     assert outcome.status == 2
     assert "ends the program when it is imported (exit status 130)" in outcome.stderr
     assert "interrupted" not in outcome.stderr
+
+
+def test_a_file_that_changed_since_it_was_loaded(run_command, tmp_path):
+    path = tmp_path / "edited.py"
+    path.write_text("x = 1\n")
+    for _ in range(2):
+        assert run_command("list", "digits", f"--plugin={path}").status == 0
+    path.write_text("x = 2\n")
+    outcome = run_command("list", "digits", f"--plugin={path}")
+    assert outcome.status == 2
+    assert outcome.stderr == (
+        f"tff-drift: error: --plugin: {str(path)!r} has changed since it was loaded. "
+        "Restart the program (in a notebook, the kernel).\n"
+    )
+    path.write_text("x = 1\n")
+    assert run_command("list", "digits", f"--plugin={path}").status == 0

@@ -115,6 +115,19 @@ def test_mistakes_of_the_module_are_one_line(module, tmp_path, text, message):
     assert "\n" not in told
 
 
+def test_a_module_that_changed_since_it_was_loaded(module, tmp_path):
+    words = ("users_own:stop_after_three",)
+    (build,) = user_callbacks.load(words)
+    assert build().last == 3
+    path = tmp_path / "users_own.py"
+    path.write_text(MODULE.replace("Stop(3)", "Stop(12)"))
+    with pytest.raises(errors.UserError, match="py' has changed since it was loaded"):
+        user_callbacks.load(words)
+    importlib.reload(sys.modules["users_own"])
+    (build,) = user_callbacks.load(words)
+    assert build().last == 12
+
+
 @pytest.mark.no_smoke
 def test_a_command_takes_them_from_the_folder_that_it_is_called_in(
     tmp_path, monkeypatch, run_command

@@ -110,9 +110,18 @@ def test_a_task_from_outside_is_described_and_loaded(monkeypatch):
     task = tasks.load("outside", seed=5, size=3)
     assert (task.name, task.seed, task.options) == ("outside", 5, {"size": 3})
     assert task.train.element_spec[0].shape[-1] == 3
-    for again in (definition, dataclasses.replace(definition, name="digits")):
-        with pytest.raises(ValueError, match="is registered already"):
-            tasks.register(again)
+    # As a cell of a notebook does that runs again, with another definition or the same.
+    changed = dataclasses.replace(definition, description="Another text.")
+    for again in (definition, changed):
+        assert tasks.register(again) is again
+        assert tasks.describe("outside") is again
+    # Unlike another module, which may have taken the name unawares.
+    other = "from tasks import register\nregister(definition)"
+    names = {"__name__": "other", "definition": definition}
+    with pytest.raises(ValueError, match="'outside' is registered already"):
+        exec(other, names)
+    with pytest.raises(ValueError, match="'digits' is registered already"):
+        tasks.register(dataclasses.replace(definition, name="digits"))
 
 
 @pytest.mark.parametrize("name", tasks.names())
