@@ -16,6 +16,7 @@ from experiments.training import server_data
 from tff_drift import client_works, models, simulation
 from tff_drift.algorithms.composition.settings import digest_of
 from tff_drift.simulation.evaluation import client_evaluation
+from tff_drift.simulation.loop import identity
 
 # Runs of one task have the same clients, and arrays in RAM are hashed as a whole.
 _digests: weakref.WeakKeyDictionary[simulation.ClientDatasets, dict[str, Any]] = (
@@ -25,6 +26,8 @@ _digests: weakref.WeakKeyDictionary[simulation.ClientDatasets, dict[str, Any]] =
 
 def data_arguments(settings: RunSettings, task: tasks.Task) -> dict[str, Any]:
     """Returns those arguments of a run's training that say of which data it is.
+
+    Of batches too: the task of a user's file may have made others then.
 
     `tff_drift.simulation.run_training` compares all arguments. For these no process
     has to be built, so that finished runs can be compared, too.
@@ -41,7 +44,7 @@ def data_arguments(settings: RunSettings, task: tasks.Task) -> dict[str, Any]:
         task.test, evaluation.max_evaluation_clients, evaluation.seed
     )
     arguments: dict[str, Any] = {
-        "train": _digest(task.train),
+        "train": {**identity.batching_of(task.train), **_digest(task.train)},
         "callbacks": {"PeriodicEvaluation": {"evaluation": _digest(test)}},
     }
     configuration = settings.configuration

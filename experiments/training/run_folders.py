@@ -54,14 +54,14 @@ def check_data(settings: RunSettings, data: Mapping[str, Any]) -> None:
 
     Raises:
       OSError: If config.json cannot be read.
-      OutputDirError: If the data has changed.
+      OutputDirError: If the data, or how it becomes batches, has changed.
       ValueError: If config.json is damaged.
     """
     was = configuration.flatten(_said(settings).get("training", {}))
     now = configuration.flatten(data)
-    hashes = [name for name in now if name.endswith("_sha256") and name in was]
+    known = [name for name in now if name in was]
     phrases = configuration.differences(
-        {name: was[name] for name in hashes}, {name: now[name] for name in hashes}
+        {name: was[name] for name in known}, {name: now[name] for name in known}
     )
     run_folder.check_same(settings.folder, phrases)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tasks
 from experiments.flags import errors
 from experiments.training import pool, runs
 from experiments.training import sweeps as training
@@ -42,12 +43,6 @@ def trained(tmp_path_factory):
     outcome = programs.run_process(folder, *words(folder))
     assert outcome.status == 0, outcome.stderr
     return folder
-
-
-@pytest.fixture(autouse=True)
-def forget_tasks():
-    """Has each command read its data, as a program of its own does."""
-    runs._load.cache_clear()
 
 
 def words(folder, rounds=1):
@@ -91,7 +86,6 @@ def test_other_data_under_the_same_path_are_refused(change, told, trained, run_c
     change(trained)
     found = []
     for rounds in (1, 2):
-        runs._load.cache_clear()
         found.append(run_command(*words(trained, rounds)))
     for each, content in kept.items():
         (trained / each).write_bytes(content)
@@ -122,13 +116,16 @@ def test_a_run_that_ended_does_without_what_it_began_with(trained, run_command):
     assert "finished before" in outcome.stderr
 
 
-def search(folder, values):
+def search_table(folder, values):
+    """Trains what has not been trained of a sweep on the table."""
+    words = ("--task=own_data", f"--data={folder}/t.csv", "--clients_per_round=2")
+    return search(folder, f"client_learning_rate={values}", *words)
+
+
+def search(folder, *words):
     """Trains what has not been trained of a sweep, in this process."""
-    runs._load.cache_clear()
-    sweep = programs.sweep(
-        f"client_learning_rate={values}", "--task=own_data", f"--data={folder}/t.csv",
-        "--rounds=1", "--clients_per_round=2", f"--output_dir={folder}/sweep",
-    )  # fmt: skip
+    runs.forget_tasks()
+    sweep = programs.sweep(*words, "--rounds=1", f"--output_dir={folder}/sweep")
     sweep.folder.mkdir(exist_ok=True)
     with concurrent.futures.ThreadPoolExecutor(1) as executor:
         training.run(sweep, pool.Pool(executor, 1))
@@ -138,26 +135,73 @@ def search(folder, values):
 @pytest.mark.parametrize("values", ["0.1,1", "0.1,1,2", "2,1"])
 def test_points_of_a_sweep_are_all_of_the_same_data(values, tmp_path):
     write_table(tmp_path / "t.csv")
-    found = search(tmp_path, "0.1,1")
+    found = search_table(tmp_path, "0.1,1")
     assert len(found) == 2
     change_table(tmp_path)
     with pytest.raises(errors.UserError) as caught:
-        search(tmp_path, values)
+        search_table(tmp_path, values)
     assert CHANGED in str(caught.value)
     assert "train.source_sha256" in str(caught.value)
     trained = {path.parent.parent.name for path in tmp_path.glob("sweep/*/*/m*.csv")}
     assert trained == found
     write_table(tmp_path / "t.csv")
-    assert search(tmp_path, values) >= found
+    assert search_table(tmp_path, values) >= found
 
 
 def test_a_sweep_of_runs_that_say_nothing_of_their_data_goes_on(tmp_path):
     write_table(tmp_path / "t.csv")
-    search(tmp_path, "0.1")
+    search_table(tmp_path, "0.1")
     (path,) = tmp_path.glob("sweep/*/*/config.json")
     content = json.loads(path.read_text())
     # As earlier versions wrote it; and who lacks room removes checkpoints.
     del content["training"]
     path.write_text(json.dumps(content))
     path.with_name("checkpoint.npz").unlink()
-    assert len(search(tmp_path, "0.1,1")) == 2
+    assert len(search_table(tmp_path, "0.1,1")) == 2
+
+
+def register_batches(**batching):
+    """Registers a task of a user's, whose clients' batches are those given."""
+
+    def build(cache_dir, seed, options):
+        task = tasks.load("quadratic", seed=seed, num_clients=10)
+        return tasks.Clients(task.train.replace(**batching), task.test), task.model_fn
+
+    definition = tasks.TaskDefinition("batched", "Mine.", (), build, "distance", False)
+    tasks.register(definition)
+
+
+@pytest.fixture
+def batches(monkeypatch):
+    monkeypatch.setattr(tasks.registry, "_REGISTERED", {})
+    register_batches(batch_size=2)
+
+
+@pytest.mark.parametrize(
+    ("batching", "told"),
+    [
+        ({"batch_size": 1}, "train.batch_size was 2 and is now 1"),
+        ({"batch_size": 2, "epochs": 3}, "train.epochs was 10 and is now 3"),
+    ],
+)
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_batches_that_changed_are_refused(
+    batching, told, rounds, batches, tmp_path, run_command
+):
+    words = ("train", "--task=batched", "--clients_per_round=2")
+    words += (f"--output_dir={tmp_path / 'out'}",)
+    assert run_command(*words, "--rounds=1").status == 0
+    assert "finished before" in run_command(*words, "--rounds=1").stderr
+    register_batches(**batching)
+    outcome = run_command(*words, f"--rounds={rounds}")
+    assert outcome.status == 2
+    assert f"holds a run with another configuration: {told}. Ask" in outcome.stderr
+
+
+def test_points_of_a_sweep_are_all_of_the_same_batches(batches, tmp_path):
+    words = ("client_learning_rate=0.1", "--task=batched", "--clients_per_round=2")
+    assert len(search(tmp_path, *words)) == 1
+    assert len(search(tmp_path, *words)) == 1
+    register_batches(batch_size=1)
+    with pytest.raises(errors.UserError, match="batch_size was 2 and is now 1"):
+        search(tmp_path, *words)

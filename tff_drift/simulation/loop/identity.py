@@ -40,16 +40,22 @@ def training_arguments(
     if isinstance(process, ProcessWithClientStates):
         process = process.process
     arguments: dict[str, Any] = {
-        "train": {
-            "max_examples": train.max_examples,
-            **dataclasses.asdict(train.batching),
-        },
+        "train": batching_of(train),
         "method": getattr(process, "settings", None),
         "callbacks": _callback_settings(callbacks),
     }
     if start is not None:
         arguments["initial_state_sha256"] = digest_of(tree.flatten(start))
     return arguments
+
+
+def batching_of(train: ClientDatasets) -> dict[str, Any]:
+    """Returns how clients' examples become batches, in JSON values by name.
+
+    Args:
+      train: The clients.
+    """
+    return {"max_examples": train.max_examples, **dataclasses.asdict(train.batching)}
 
 
 def _callback_settings(callbacks: Sequence[Callback]) -> dict[str, Any]:
