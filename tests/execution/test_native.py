@@ -106,6 +106,39 @@ def test_a_program_that_ignores_interrupts_leaves_no_traceback_at_exit():
     assert "Exception ignored" not in errors
 
 
+@pytest.mark.parametrize("kind", ["local", "native"])
+def test_a_program_that_ignores_interrupts_replaces_tffs_own_context(kind):
+    program = start_program(
+        """
+        import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)
+        from tff_drift import _tff_exit
+        native = tff.backends.native
+        native.set_sync_local_cpp_execution_context()
+        held = compat.default_context()
+        assert increment(1) == 2
+        (kept,) = _tff_exit.child_workers()
+        replace = getattr(execution, f"set_{sys.argv[1]}_execution_context")
+        replace()
+        assert increment(2) == 3
+        assert kept in _tff_exit.child_workers()
+        with tff.framework.get_context_stack().install(held):
+            assert increment(3) == 4
+        before = _tff_exit.child_workers()
+        native.set_sync_local_cpp_execution_context()
+        assert increment(4) == 5
+        (other,) = _tff_exit.child_workers() - before
+        replace()
+        assert kept in _tff_exit.child_workers()
+        assert other not in _tff_exit.child_workers()
+        assert increment(5) == 6
+        """,
+        kind,
+    )
+    _, errors = program.communicate(PATIENCE)
+    assert program.returncode == 0, errors
+    assert "Traceback" not in errors
+
+
 def test_the_worker_ends_with_its_context():
     before = _tff_exit.child_workers()
     context = execution.create_native_execution_context()

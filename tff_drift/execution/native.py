@@ -179,4 +179,4 @@ def set_native_execution_context(**options: Any) -> None:
       ValueError: If an option is out of its range.
       WorkerError: If TFF was installed without its worker, as on macOS and on ARM.
     """
-    compat.framework.set_default_context(create_native_execution_context(**options))
+    compat.set_default_context(create_native_execution_context(**options))

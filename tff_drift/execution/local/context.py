@@ -285,7 +285,7 @@ def set_local_execution_context(**options: Any) -> None:
       ValueError: If an option is out of its range, or names a device that is not
         there.
     """
-    compat.framework.set_default_context(create_local_execution_context(**options))
+    compat.set_default_context(create_local_execution_context(**options))
 
 
 @signatures.with_options_of(create_local_execution_context)

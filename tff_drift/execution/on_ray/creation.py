@@ -122,7 +122,7 @@ def set_ray_execution_context(**options: Any) -> None:
             context = create_ray_execution_context(**options)
     else:
         context = create_ray_execution_context(**options)
-    compat.framework.set_default_context(context)
+    compat.set_default_context(context)
 
 
 @contextlib.contextmanager
