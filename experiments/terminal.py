@@ -17,7 +17,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO, cast
 
 from tff_drift import checks, imports, module_source, system
 
@@ -125,6 +125,19 @@ def importing() -> Iterator[None]:
         yield
 
 
+class _Stream:
+    """Another stream, and later yet another.
+
+    Handlers of logs that are made meanwhile keep it.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
 @contextlib.contextmanager
 def without_notices() -> Iterator[None]:
     """A context for imports of TensorFlow that drops the notices of its libraries.
@@ -139,14 +152,16 @@ def without_notices() -> Iterator[None]:
     terminal, previous = os.dup(_STANDARD_ERROR), sys.stderr
     with (
         tempfile.TemporaryFile() as held,
-        os.fdopen(terminal, "w", buffering=1, errors="replace") as sys.stderr,
+        os.fdopen(terminal, "w", buffering=1, errors="replace") as heard,
     ):
+        kept = _Stream(heard)
+        sys.stderr = cast(TextIO, kept)
         os.dup2(held.fileno(), _STANDARD_ERROR)
         try:
             yield
         finally:
             os.dup2(terminal, _STANDARD_ERROR)
-            sys.stderr = previous
+            sys.stderr = kept.stream = previous
             held.seek(0)
             lines = (line for line in held if not _NOTICE.match(line))
             os.write(_STANDARD_ERROR, b"".join(lines))

@@ -2,6 +2,7 @@
 
 import errno
 import io
+import logging
 import os
 import subprocess
 import sys
@@ -84,6 +85,15 @@ def test_notices_of_libraries_are_dropped_and_all_else_is_told(capfd):
         "E0000 00:00:1795668574.743279 cuda.cc:31] no such card",
         "I0000 afterwards",
     ]
+
+
+def test_logs_that_are_set_up_during_imports_are_heard_afterwards(capfd):
+    logger = logging.Logger("a library's")
+    with terminal.importing():
+        logger.addHandler(logging.StreamHandler())
+        logger.warning("one")
+    logger.warning("two")
+    assert capfd.readouterr().err == "one\ntwo\n"
 
 
 @pytest.mark.parametrize(
