@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tasks
@@ -11,6 +12,7 @@ from experiments.flags.sections import Evaluation
 from experiments.training import model_norm
 from tff_drift import simulation
 from tff_drift.simulation import callbacks
+from tff_drift.simulation.loop.callbacks.tracker import TrackerError
 
 
 def build_callbacks(
@@ -80,6 +82,15 @@ def check_trackers(names: Sequence[str] | None) -> None:
             tracker.check()
         except ImportError as error:
             raise UserError(f"--track={name}: {error}") from error
+
+
+@contextlib.contextmanager
+def naming_trackers() -> Iterator[None]:
+    """Turns the error of a tracker that cannot begin a run into a `UserError`."""
+    try:
+        yield
+    except TrackerError as error:
+        raise UserError(f"--track={error.extra}: {error}") from error
 
 
 class _MeanLatestModel:

@@ -229,14 +229,14 @@ class Runs:
         if result is not None:
             for tracker in participants.trackers(settings.circumstances["track"]):
                 # It may have failed when the run was trained, or have been elsewhere.
-                with as_user_errors(*_BAD_INPUT):
+                with as_user_errors(*_BAD_INPUT), participants.naming_trackers():
                     tracker.track_folder(settings.folder)
         else:
             task = self._load(settings)
             process = self._processes.pop(settings, None)
             if process is None:
                 process = processes.build_process(settings, task)
-            with as_user_errors(*_TROUBLE):
+            with as_user_errors(*_TROUBLE), participants.naming_trackers():
                 taking_part = [
                     *participants.build_callbacks(
                         settings.section(Evaluation), task, progress

@@ -5,6 +5,9 @@ import sys
 
 import pytest
 
+from tff_drift.simulation import callbacks
+from tff_drift.simulation.callbacks import Tracker
+
 
 @pytest.mark.parametrize("package", ["mlflow", "wandb"])
 def test_without_its_package_the_extra_is_named(
@@ -24,6 +27,39 @@ def test_a_tracker_that_is_not_known(run_command):
     outcome = run_command("train", "--track=mlfow")
     assert outcome.status == 2
     assert "Did you mean mlflow?" in outcome.stderr
+
+
+class Unreachable(Tracker):
+    title, extra = "MLflow", "mlflow"
+
+    def check(self):
+        pass
+
+    def _open(self, known, settings, name):
+        raise ConnectionError("nobody answers.")
+
+    _log = _log_files = _close = None
+
+
+def test_a_tracker_that_cannot_be_reached_is_named(run_command, monkeypatch, tmp_path):
+    monkeypatch.setattr(callbacks, "MLflowTracker", Unreachable)
+    words = ("train", "--task=quadratic", "--rounds=1", "--clients_per_round=2")
+    words += (f"--output_dir={tmp_path / 'run'}",)
+    told = (
+        "tff-drift: error: --track=mlflow: MLflow cannot start the run: nobody "
+        "answers. Fix that, or train without it: the run can be sent to it later.\n"
+    )
+    outcome = run_command(*words, "--track=mlflow")
+    assert (outcome.status, outcome.stderr) == (2, told)
+    assert run_command(*words).status == 0
+    outcome = run_command(*words, "--track=mlflow")
+    assert outcome.status == 2
+    assert outcome.stderr.endswith(told)
+    (tmp_path / "run" / "trackers.json").write_text("{")
+    outcome = run_command(*words, "--track=mlflow")
+    assert outcome.status == 2
+    assert "--track=mlflow: " in outcome.stderr
+    assert "trackers.json is damaged" in outcome.stderr
 
 
 @pytest.mark.no_smoke

@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import shutil
+import time
 import types
 
 import pandas as pd
@@ -229,3 +230,13 @@ def test_the_code_of_tracking_md(tmp_path):
     [with_model] = runs()
     artifacts = client.list_artifacts(with_model.info.run_id)
     assert "model.keras" in {each.path for each in artifacts}
+
+
+def test_a_server_that_refuses_connections_is_told_soon(monkeypatch):
+    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", raising=False)
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="MLflow cannot start the run: "):
+        train(MLflowTracker(tracking_uri="http://localhost:1"))
+    # By MLflow's own defaults it takes four minutes.
+    assert time.monotonic() - began < 30
+    assert "MLFLOW_HTTP_REQUEST_MAX_RETRIES" not in os.environ

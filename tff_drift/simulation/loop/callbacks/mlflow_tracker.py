@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import re
@@ -19,6 +20,11 @@ _STATUSES = {"finished": "FINISHED", "killed": "KILLED", "failed": "FAILED"}
 _OTHER_CHARACTERS = re.compile(r"[^\w./ -]")
 # What one call may have.
 _MOST_METRICS, _MOST_PARAMETERS = 1000, 100
+# What MLflow reads at each call: how often it tries again, and the seconds of a try.
+_BRIEF = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+}
 
 
 class MLflowTracker(tracker.Tracker):
@@ -89,6 +95,9 @@ class MLflowTracker(tracker.Tracker):
 
         uri = self._tracking_uri or mlflow.get_tracking_uri()
         self._client = mlflow.MlflowClient(tracking_uri=uri)
+        if uri.startswith("http"):
+            with _brief_calls():
+                self._client.get_experiment_by_name(_DEFAULT_EXPERIMENT)
         if known is None:
             run = self._client.create_run(
                 self._experiment_id(), run_name=self._run_name or name
@@ -171,6 +180,21 @@ class MLflowTracker(tracker.Tracker):
         if stop_reason is not None:
             self._client.set_tag(self.run_id, "stop_reason", stop_reason)
         self._client.set_terminated(self.run_id, status=_STATUSES[outcome])
+
+
+@contextlib.contextmanager
+def _brief_calls() -> Iterator[None]:
+    """A context in which MLflow does not try for minutes, unless a user has it do so.
+
+    It tries eight times by default, up to two minutes each.
+    """
+    unset = {name: value for name, value in _BRIEF.items() if name not in os.environ}
+    os.environ.update(unset)
+    try:
+        yield
+    finally:
+        for name in unset:
+            del os.environ[name]
 
 
 def _name(name: str) -> str:

@@ -39,6 +39,18 @@ _BETWEEN_CALLS = 1.0
 _AFTER_A_FAILURE = 60.0
 
 
+class TrackerError(ValueError):
+    """A tracker that cannot begin a run.
+
+    Attributes:
+      extra: The tracker's package.
+    """
+
+    def __init__(self, extra: str, message: str) -> None:
+        super().__init__(message)
+        self.extra = extra
+
+
 class Tracker(Callback, abc.ABC):
     """Sends what a run is, its rows and its files to a tracker of experiments.
 
@@ -170,10 +182,10 @@ class Tracker(Callback, abc.ABC):
                 known.get(self.extra), _flat(settings), name
             )
         except Exception as error:
-            raise ValueError(
-                f"{self.title} cannot start the run: {_first_line(error)} Fix "
-                f"that, or train without {type(self).__name__} and send the run to "
-                "it later by `track_folder`."
+            raise TrackerError(
+                self.extra,
+                f"{self.title} cannot start the run: {_first_line(error)} Fix that, or "
+                "train without it: the run can be sent to it later.",
             ) from error
         self._is_open = True
         if folder is not None and known.get(self.extra) != record:
@@ -194,9 +206,10 @@ class Tracker(Callback, abc.ABC):
         except FileNotFoundError:
             return {}
         except (AttributeError, OSError, TypeError, ValueError) as error:
-            raise ValueError(
+            raise TrackerError(
+                self.extra,
                 f"{self._folder / TRACKERS_FILE} is damaged: {error}. Remove it, and "
-                f"{self.title} begins a new run."
+                f"{self.title} begins a new run.",
             ) from error
 
     def _waiting(self) -> list[metrics.MetricsRecord]:
@@ -289,4 +302,5 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _first_line(error: Exception) -> str:
     """Returns what an error says, without the statements and traces of some."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return line if line.endswith(".") else f"{line}."
