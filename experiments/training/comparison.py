@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from experiments import escape
@@ -44,7 +44,7 @@ def run(
       KeyboardInterrupt: On Ctrl-C.
       UserError: If something asked for is not available.
     """
-    check_folder(folder, runs)
+    check_folder(folder, flags, runs)
     if placement.on_ray or pool.size(placement) > 1:
         comparison.write_configuration(folder, flags, runs)
         _train_side_by_side(runs, placement)
@@ -102,27 +102,50 @@ def train_alone(run: RunSettings) -> str:
     return ""
 
 
-def check_folder(folder: pathlib.Path, runs: Sequence[RunSettings]) -> None:
+def check_folder(
+    folder: pathlib.Path, flags: Mapping[str, Any], runs: Sequence[RunSettings]
+) -> None:
     """Creates the folder of a comparison and checks that it may be used.
 
     Args:
       folder: The folder.
-      runs: Its runs, whose folders are in it.
+      flags: The flags that made the runs.
+      runs: The comparison's runs, whose folders are in it.
 
     Raises:
-      UserError: If it cannot be written, or holds something else or a comparison on
-        another task.
+      UserError: If it cannot be written, or `check_files` refuses it.
     """
     writing.make_output_dir(folder)
     with as_user_errors(OSError):
         for run in runs:
             files.check_inside(run.folder, folder)
-    held = _tasks_of(folder / run_directory.CONFIGURATION_FILE)
+    check_files(folder, flags, {run.task for run in runs})
+
+
+def check_files(
+    folder: pathlib.Path, flags: Mapping[str, Any], tasks: Set[str]
+) -> None:
+    """Checks that the files of a comparison replace nothing else.
+
+    Args:
+      folder: Its folder, which may be absent.
+      flags: The flags that made its runs.
+      tasks: The names of their tasks.
+
+    Raises:
+      UserError: If the folder holds something else, or a comparison on another task or
+        of another preset.
+    """
+    held = _held(folder / run_directory.CONFIGURATION_FILE)
     if held is not None:
-        if others := held - {run.task for run in runs}:
+        tasks_held, flags_held = held
+        before = f"a comparison on {', '.join(sorted(tasks_held - tasks))}"
+        now = f"one on {', '.join(sorted(tasks))}"
+        if tasks_held <= tasks:
+            before, now = _origin(flags_held), _origin(flags)
+        if before != now:
             raise UserError(
-                f"output_dir {str(folder)!r} holds a comparison on "
-                f"{', '.join(sorted(others))}, whose files one on {runs[0].task} would "
+                f"output_dir {str(folder)!r} holds {before}, whose files {now} would "
                 "replace. Choose an empty or a new folder."
             )
         return
@@ -136,12 +159,20 @@ def check_folder(folder: pathlib.Path, runs: Sequence[RunSettings]) -> None:
         )
 
 
-def _tasks_of(path: pathlib.Path) -> set[str] | None:
-    """Returns the tasks of the comparison that a file describes, `None` if of none."""
+def _origin(flags: Mapping[str, Any]) -> str:
+    """Returns what made a comparison, by its flags."""
+    if "preset" not in flags:
+        return "a comparison of no preset"
+    return f"a part of the preset {flags['preset']} at the scale {flags.get('scale')}"
+
+
+def _held(path: pathlib.Path) -> tuple[Set[str], Mapping[str, Any]] | None:
+    """Returns tasks and flags of the comparison that a file describes, if of one."""
     try:
         content = files.read_json(path)
         if content["format"] != comparison.FORMAT:
             return None
-        return {run["task"] for run in content.get("runs", ())}
+        tasks = {run["task"] for run in content.get("runs", ())}
+        return tasks, dict(content.get("flags", {}))
     except (OSError, ValueError, KeyError, TypeError):
         return None

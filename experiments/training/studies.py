@@ -39,6 +39,9 @@ def run(request: Request) -> None:
       UserError: If something asked for is not available.
     """
     log.show()
+    for study in request.studies:
+        folder, task = request.folder / study.part, study.flags["task"]
+        comparison.check_files(folder, _flags(request, study), {task})
     _check_data(request)
     for study in request.studies:
         chosen = searches.choose(
@@ -140,7 +143,17 @@ def run_study(request: Request, study: Study) -> list[Result]:
         for seed in request.seeds
         for variant in study.variants
     ]
-    flags = {
+    return comparison.run(
+        request.folder / study.part,
+        _flags(request, study),
+        of_study,
+        _placement(request),
+    )
+
+
+def _flags(request: Request, study: Study) -> dict[str, Any]:
+    """Returns what the files of a study say that it is."""
+    return {
         "preset": request.preset.name,
         "scale": request.scale,
         "part": study.part,
@@ -148,9 +161,6 @@ def run_study(request: Request, study: Study) -> list[Result]:
         **request.circumstances,
         **study.flags,
     }
-    return comparison.run(
-        request.folder / study.part, flags, of_study, _placement(request)
-    )
 
 
 def _placement(request: Request) -> Placement:

@@ -13,7 +13,15 @@ from experiments.flags import errors
 from experiments.flags.placement import Placement
 from experiments.presets import requests
 from experiments.presets.catalogue import PRESETS
-from experiments.presets.preset import SCALES, Search, Study, Variant, crossed
+from experiments.presets.preset import (
+    SCALES,
+    Preset,
+    Scale,
+    Search,
+    Study,
+    Variant,
+    crossed,
+)
 from experiments.reports import outputs
 from experiments.training import comparison, model_norm, searches, studies
 from experiments.training import sweeps as training
@@ -190,6 +198,31 @@ def test_a_study_has_a_row_and_a_folder_per_variant(request_for):
     studies.run_study(request, STUDY)
     after = (folder / "strong" / "seed_4" / "metrics.csv").stat().st_mtime_ns
     assert before == after
+
+
+def test_a_study_replaces_no_files_of_others(request_for, monkeypatch, capsys):
+    preset = Preset("mine", "A.", "B.", *2 * [Scale([STUDY], hours=1, gigabytes=1)])
+    monkeypatch.setitem(PRESETS, "mine", preset)
+    other = dataclasses.replace(preset, name="other")
+    monkeypatch.setitem(PRESETS, "other", other)
+    request = request_for("--seeds=3,4", name="mine")
+    studies.run(request)
+    files = {p: p.read_bytes() for p in request.folder.glob("part/*") if p.is_file()}
+    refused = (
+        (request_for(name="other"), "of the preset other at the scale local would"),
+        (request_for("--scale=paper", name="mine"), "mine at the scale paper would"),
+    )
+    for another, told in refused:
+        with pytest.raises(errors.UserError, match=f"local, whose files .*{told}"):
+            studies.run(another)
+    with pytest.raises(errors.UserError, match="files a comparison of no preset would"):
+        comparison.check_files(request.folder / "part", {}, {"quadratic"})
+    assert {path: path.read_bytes() for path in files} == files
+    capsys.readouterr()
+    # The table is then of these seeds, and says so.
+    studies.run(request_for("--seeds=3", name="mine"))
+    told = capsys.readouterr().err
+    assert "Left out, not of this command: plain/seed_4, strong/seed_4. A ta" in told
 
 
 @pytest.fixture

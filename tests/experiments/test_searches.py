@@ -392,4 +392,4 @@ def test_links_lead_no_search_out_of_its_folder(tmp_path):
         training._Training(sweep, search, pool).run()
     assert (tmp_path / "precious").read_text() == "precious"
     with pytest.raises(errors.UserError, match="link leads out of"):
-        comparison.check_folder(folder, sweep.runs({"tau": 0.1}))
+        comparison.check_folder(folder, {}, sweep.runs({"tau": 0.1}))
