@@ -61,7 +61,8 @@ def run(
     comparison.write(folder, done)
     _tell_of_others(folder, runs)
     table = comparison.tabulate(done)
-    print(f"\n{comparison.describe(done)}:")
+    part = f"part {flags['part']}: " if "part" in flags else ""
+    print(f"\n{part}{comparison.describe(done)}:")
     metric = done[0].headline.removeprefix("test_")
     # A narrow terminal gets the main columns; the file has all of them.
     short = texts.terminal_width() < _FULL_TABLE_WIDTH

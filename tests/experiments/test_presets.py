@@ -207,6 +207,7 @@ def test_a_study_replaces_no_files_of_others(request_for, monkeypatch, capsys):
     monkeypatch.setitem(PRESETS, "other", other)
     request = request_for("--seeds=3,4", name="mine")
     studies.run(request)
+    assert "\npart part: quadratic, 2 of 5 clients per" in capsys.readouterr().out
     files = {p: p.read_bytes() for p in request.folder.glob("part/*") if p.is_file()}
     refused = (
         (request_for(name="other"), "of the preset other at the scale local would"),

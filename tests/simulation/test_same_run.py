@@ -312,7 +312,12 @@ def built(method):
     return builders[method]()
 
 
-_FEW = {f"client_{k}": client for k, client in enumerate(models.client_arrays([4] * 3))}
+# Of two epochs, as one of the methods takes them to hold.
+_FEW = ClientDatasets.from_arrays(
+    {f"client_{k}": client for k, client in enumerate(models.client_arrays([4] * 3))},
+    batch_size=2,
+    epochs=2,
+)
 
 
 @pytest.fixture(scope="module")
@@ -322,7 +327,7 @@ def first_round(tmp_path_factory):
     @functools.cache
     def trained(method):
         folder = tmp_path_factory.mktemp("run")
-        run(folder, _FEW, rounds=1, process=built(method))
+        run(folder, train=_FEW, rounds=1, process=built(method))
         return folder
 
     return lambda method, folder: shutil.copytree(trained(method), folder)
@@ -386,7 +391,7 @@ def test_another_method_is_refused(method, other, message, first_round, tmp_path
     folder = first_round(method, tmp_path / "run")
     before = _files(folder)
     with pytest.raises(ValueError, match=message):
-        run(folder, _FEW, rounds=2, process=built(other))
+        run(folder, train=_FEW, rounds=2, process=built(other))
     assert len(before) > 2
     assert _files(folder) == before
 
@@ -400,8 +405,8 @@ def test_after_another_method_was_refused_the_run_goes_on(
 ):
     folder = first_round(method, tmp_path / "run")
     with pytest.raises(ValueError, match=r"method\.client_work\.\S+ was "):
-        run(folder, _FEW, rounds=2, process=built(other))
-    again = run(folder, _FEW, rounds=2, process=built(method))
+        run(folder, train=_FEW, rounds=2, process=built(other))
+    again = run(folder, train=_FEW, rounds=2, process=built(method))
     assert again.totals.rounds == 2
 
 

@@ -7,10 +7,11 @@ import pytest
 import tensorflow_federated as tff
 from absl import logging
 
-from tests import tiers
+from tests import models, tiers
 from tests.simulation import fakes
-from tff_drift import execution, simulation
+from tff_drift import algorithms, execution, simulation
 from tff_drift.simulation import (
+    ClientDatasets,
     OutputDir,
     OutputDirError,
     read_rows,
@@ -497,3 +498,29 @@ def test_bad_arguments_are_errors_before_training(
         _run(process, train, **options)
     assert process.rounds_run == []
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("method", ["uga", "fed_share"])
+def test_epochs_that_the_clients_do_not_hold_are_refused(method):
+    clients = {f"client_{k}": each for k, each in enumerate(models.client_arrays([4]))}
+    train = ClientDatasets.from_arrays(clients, batch_size=2, epochs=3)
+    build = {
+        "uga": lambda epochs: algorithms.build_uga(
+            models.softmax_regression, 0.1, 1.0, local_epochs=epochs
+        ),
+        "fed_share": lambda epochs: algorithms.build_fed_share(
+            models.softmax_regression,
+            0.1,
+            models.datasets(models.client_arrays([4]))[0],
+            local_epochs=epochs,
+        ),
+    }[method]
+    message = (
+        r"process was built with local_epochs=2, but train has epochs=3: give it "
+        r"train\.replace\(epochs=2\), or build the process with local_epochs=3\."
+    )
+    with pytest.raises(ValueError, match=message):
+        run_training(build(2), train, rounds=1, cohort_size=1)
+    for process, clients in ((build(2), train.replace(epochs=2)), (build(3), train)):
+        result = run_training(process, clients, rounds=1, cohort_size=1)
+        assert result.totals.rounds == 1

@@ -53,8 +53,9 @@ def build_uga(
     Every client's dataset holds its E epochs, as it does for the other methods (see
     `tff_drift.simulation.ClientDatasets`), so that methods can be compared on the
     same batches. `local_epochs` says how many there are: the first E - 1 are trained
-    on, the last is D_k. A dataset whose batches are not E epochs of equally many
-    examples ends the round with an `InvalidArgumentError` that says so.
+    on, the last is D_k. `run_training` refuses `ClientDatasets` of another number of
+    epochs. A dataset whose batches are not E epochs of equally many examples ends the
+    round with an `InvalidArgumentError` that says so.
 
     The degenerate cases: with E = 1 no step is taken, and UGA is FedSGD on the
     clients' whole data with step η_g. With one traced step it is Per-FedAvg's

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, cast
 
 import tensorflow_federated as tff
 
-from tff_drift import checks, compat, signatures
+from tff_drift import checks, client_works, compat, signatures
 from tff_drift.algorithms import StatefulLearningProcess
 from tff_drift.client_states import ClientStates
 from tff_drift.execution.round_runner import current_runner
@@ -144,10 +144,10 @@ def run_training(
       TypeError: If an argument has the wrong type.
       ValueError: If a number is out of its range, `cohort_size` is above the number
         of clients, or below it for a method that needs all, the process was built for
-        another number of them, `rounds` is below the rounds completed, an argument is
-        given without the one that it needs, `initial_weights` are not those of the
-        process's model, clients have weights that the process ignores, or a callback
-        gives a column that is there.
+        another number of them or of epochs, `rounds` is below the rounds completed, an
+        argument is given without the one that it needs, `initial_weights` are not those
+        of the process's model, clients have weights that the process ignores, or a
+        callback gives a column that is there.
     """
     _check_process_and_data(process, train)
     checks.check_integer("rounds", rounds)
@@ -219,6 +219,23 @@ def _check_process_and_data(process: Any, train: Any) -> None:
             f"process was built with num_clients={num_clients}, but train has "
             f"{len(train)} clients. N is the number of all clients, not of those in a "
             f"round: build the process with num_clients={len(train)}."
+        )
+    _check_epochs(process, train)
+
+
+def _check_epochs(process: Any, train: ClientDatasets) -> None:
+    """Raises unless datasets hold the epochs that a process takes them to hold."""
+    settings = getattr(process, "settings", None) or {}
+    work = settings.get("client_work", {})
+    # A client work of a user's own may mean something else by it.
+    counts = work.get("class") == client_works.KeepTraceSgd.__name__
+    wanted = settings.get("share", work if counts else {}).get("local_epochs", 1)
+    given = train.batching
+    if given.local_steps is None and given.epochs % wanted:
+        raise ValueError(
+            f"process was built with local_epochs={wanted}, but train has "
+            f"epochs={given.epochs}: give it train.replace(epochs={wanted}), or build "
+            f"the process with local_epochs={given.epochs}."
         )
 
 
