@@ -78,9 +78,15 @@ class CallsPython(keras.layers.Layer):
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        (ComparesByOperator, r"ComparesByOperator\.call .* by !=.*keras\.ops\.equal"),
+        (
+            lambda: ComparesByOperator(),
+            r"ComparesByOperator\.call .* by !=.*keras\.ops\.equal",
+        ),
         # Keras' own, in which nothing is augmented then.
-        (keras.layers.RandAugment, "RandAugment.* by ==.* Keras' own: .* to the data"),
+        (
+            lambda: keras.layers.RandAugment(),
+            "RandAugment.* by ==.* Keras' own: .* to the data",
+        ),
         (CallsPython, r"calls Python in tf\.py_function"),
     ],
 )

@@ -4,6 +4,7 @@ A bad value gets one line, raised by this library, that names the argument or, f
 names of columns and splits, the value.
 """
 
+import dataclasses
 import inspect
 import json
 
@@ -76,6 +77,7 @@ def paths(tmp_path_factory):
     return place
 
 
+_OF_A_TAKEN_NAME = dataclasses.replace(tasks.describe("digits"), description="Mine.")
 # Function, good arguments, and bad values of each argument.
 _CASES = [
     (
@@ -201,7 +203,7 @@ _CASES = [
     (
         tasks.register,
         {},
-        {"definition": [*bad_values.ANY, None, "a", tasks.describe("digits")]},
+        {"definition": [*bad_values.ANY, None, "a", _OF_A_TAKEN_NAME]},
     ),
     (
         ClientDatasets,
