@@ -183,22 +183,22 @@ def test_what_decides_is_the_size_of_patches(context):
         data = data_of(shape, [2 * batch_size] * 8, batch_size)
         return training(context, process.next, state, data)[0]
 
-    # 8 x 8 patches of 5 x 5 x 4 values an example, for results and filters' gradient.
-    assert told(62).startswith(LOCKSTEP)
-    assert told(63) == (
-        "one by one: its convolutions take patches of 806,400 values in a step, and "
-        "gain by vectorizing up to 800,000"
+    # 8 x 2 patches of 5 x 8 x 4 values an example, for results and filters' gradient.
+    assert told(273).startswith(LOCKSTEP)
+    assert told(274) == (
+        "one by one: its convolutions take patches of 1,402,880 values in a step, and "
+        "gain by vectorizing up to 1,400,000"
     )
 
 
 @pytest.mark.conformance
 def test_large_convolutions_are_not_even_tried(context):
-    model_fn = keras_model_fn((28, 28, 10), lambda: [tf.keras.layers.Conv2D(2, 13)])
+    model_fn = keras_model_fn((64, 64, 10), lambda: [tf.keras.layers.Conv2D(2, 17)])
     process = algorithms.build_fed_avg(model_fn, 0.1)
-    # 16 x 16 patches of 13 x 13 x 10 values, twice, of one example.
+    # 48 x 3 patches of 17 x 32 x 10 values, twice, of one example.
     assert training(context, process.next) == [
-        "one by one: its convolutions take patches of 865,280 values in a step, and "
-        "gain by vectorizing up to 800,000"
+        "one by one: its convolutions take patches of 1,566,720 values in a step, and "
+        "gain by vectorizing up to 1,400,000"
     ]
 
 

@@ -53,11 +53,11 @@ def test_states_stay_at_clients_from_a_size_on():
     assert policy.keep_states_at_clients(limits, 101)
 
 
-@pytest.mark.parametrize(("largest", "is_product"), [(36, True), (35, False)])
+@pytest.mark.parametrize(("largest", "is_product"), [(24, True), (23, False)])
 def test_convolutions_are_products_up_to_a_size(largest, is_product):
     limits = execution.Limits(largest_patches=largest)
     with tf.Graph().as_default():
-        # Nine pixels of two channels, of which each of two results sees all.
+        # Two results have one patch, of twelve pixels of two channels.
         images = tf.compat.v1.placeholder(tf.float32, [None, 3, 4, 2])
         filters = tf.constant(np.ones([3, 3, 2, 1], np.float32))
         operation = tf.nn.conv2d(images, filters, 1, "VALID").op

@@ -105,6 +105,18 @@ def test_the_clients_of_a_chunk_stay_within_their_bytes(client_bytes, most):
     assert max(map(len, policy.chunks(LIMITS, 400, 1, client_bytes))) <= most
 
 
+@pytest.mark.parametrize(
+    ("patch_bytes", "most"),
+    [(0, 256), (2**17, 128), (2**20, 16), (2**21, 8), (2**25, 8)],
+)
+def test_the_patches_of_a_group_stay_within_their_bytes(patch_bytes, most):
+    """16 MiB or 8 clients, of equal ones and of sorted ones, of which 64 at most."""
+    for num_steps, at_most in (([3] * 400, most), ([2, 3] * 200, min(most, 64))):
+        groups = policy.groups(LIMITS, num_steps, [0] * 400, 1, 1, 1, patch_bytes)
+        assert max(map(len, groups)) <= at_most
+        assert len(groups) == -(-400 // at_most)
+
+
 def test_a_chunk_of_large_clients_holds_eight_at_most():
     chunks = policy.chunks(LIMITS, 20, 0, 2**22)
     assert list(map(len, chunks)) == [6, 7, 7]
@@ -202,8 +214,8 @@ def test_vectorizing_is_asked_for(
     ("num_patch_values", "on_cpus", "reason"),
     [
         (0, True, None),
-        (800_000, True, None),
-        (800_001, True, "take patches of 800,001 values in a step, and gain by"),
+        (1_400_000, True, None),
+        (1_400_001, True, "take patches of 1,400,001 values in a step, and gain by"),
         (float("inf"), True, "of unknown size, or of a kind that is done one client"),
         (0, False, None),
         (1, False, "measured on CPUs alone"),
@@ -221,9 +233,9 @@ def test_convolutions_are_vectorized_where_they_are_small(
 
 
 def test_what_is_too_large_with_one_example_is_not_even_tried():
-    assert policy.vectorizing_may_pay(LIMITS, None, 800_000).holds
-    assert not policy.vectorizing_may_pay(LIMITS, None, 800_001).holds
-    assert policy.vectorizing_may_pay(LIMITS, True, 800_001).holds
+    assert policy.vectorizing_may_pay(LIMITS, None, 1_400_000).holds
+    assert not policy.vectorizing_may_pay(LIMITS, None, 1_400_001).holds
+    assert policy.vectorizing_may_pay(LIMITS, True, 1_400_001).holds
 
 
 def test_tables_are_trained_on_the_rows_that_few_numbers_name():

@@ -59,6 +59,8 @@ class Limits:
       cohorts: How many cohorts are remembered, to know those that come again.
       stack_bytes: What the states of the clients that are trained at a time take at
         most, so that they stay in the processor's cache.
+      patch_stack_bytes: What the patches of a step of all of them take at most, for the
+        same reason, where they are products (see `most_patch_values`).
       few_clients: Where that leaves fewer clients than this, there may be as many,
         within `most_stack_bytes`.
       many_clients: How many clients are trained at a time at most.
@@ -112,6 +114,7 @@ class Limits:
     functions: int = 64
     cohorts: int = 64
     stack_bytes: int = 10 * 2**20
+    patch_stack_bytes: int = 2**24
     few_clients: int = 8
     many_clients: int = 256
     most_stack_bytes: int = 2**27
@@ -119,7 +122,7 @@ class Limits:
     alone_for_one: int = 8
     largest_masked_bytes: int = 5 * 2**18
     largest_state_bytes: int = 5 * 2**19
-    most_patch_values: int = 800_000
+    most_patch_values: int = 1_400_000
     largest_patches: int = 15_000
     rows_for_one: int = 2
     small_table_bytes: int = 2**16

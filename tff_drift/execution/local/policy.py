@@ -235,22 +235,30 @@ def when_vectorized(limits: Limits, batch_clients: bool | None) -> str:
     )
 
 
-def most_together(limits: Limits, client_bytes: int) -> int:
+def most_together(limits: Limits, client_bytes: int, patch_bytes: int = 0) -> int:
     """Returns how many clients at most are trained in one group.
 
     Args:
       limits: The limits of the context.
       client_bytes: About what the state of one takes, in bytes.
+      patch_bytes: What the patches of one client's step take, in bytes.
     """
     client_bytes = max(1, client_bytes)
-    most = max(
-        limits.few_clients, min(limits.many_clients, limits.stack_bytes // client_bytes)
+    most = min(
+        limits.many_clients,
+        limits.stack_bytes // client_bytes,
+        limits.patch_stack_bytes // max(1, patch_bytes),
     )
+    most = max(limits.few_clients, most)
     return max(1, min(most, limits.most_stack_bytes // client_bytes))
 
 
 def chunks(
-    limits: Limits, num_clients: int, at_least: int, client_bytes: int
+    limits: Limits,
+    num_clients: int,
+    at_least: int,
+    client_bytes: int,
+    patch_bytes: int = 0,
 ) -> list[range]:
     """Returns the clients in parts of about one size, to be trained in turn.
 
@@ -259,10 +267,11 @@ def chunks(
       num_clients: The number of clients.
       at_least: The number of parts, if there are as many clients.
       client_bytes: About what the state of one takes, in bytes.
+      patch_bytes: What the patches of one client's step take, in bytes.
     """
     if not num_clients:
         return []
-    most = most_together(limits, client_bytes)
+    most = most_together(limits, client_bytes, patch_bytes)
     parts = max(-(-num_clients // most), min(at_least, num_clients))
     bounds = [num_clients * part // parts for part in range(parts + 1)]
     return [range(*pair) for pair in itertools.pairwise(bounds)]
@@ -305,6 +314,7 @@ def groups(
     at_least: int,
     client_bytes: int,
     step_bytes: int,
+    patch_bytes: int = 0,
 ) -> list[Sequence[int]]:
     """Returns who is trained in one group.
 
@@ -320,6 +330,7 @@ def groups(
       at_least: The number of groups, if there are as many clients.
       client_bytes: About what the state of one takes, in bytes.
       step_bytes: The size of the batch of one step, in bytes.
+      patch_bytes: What the patches of one client's step take, in bytes.
     """
     return [
         part
@@ -328,20 +339,25 @@ def groups(
             list(zip(num_steps, last_batches, strict=True)),
             at_least,
             client_bytes,
+            patch_bytes,
         )
         for part in _within_bytes(limits, group, num_steps, step_bytes)
     ]
 
 
 def _by_steps(
-    limits: Limits, keys: Sequence[Any], at_least: int, client_bytes: int
+    limits: Limits,
+    keys: Sequence[Any],
+    at_least: int,
+    client_bytes: int,
+    patch_bytes: int,
 ) -> list[Sequence[int]]:
     clients = range(len(keys))
     if all(key == keys[0] for key in keys):
-        return list(chunks(limits, len(clients), at_least, client_bytes))
+        return list(chunks(limits, len(clients), at_least, client_bytes, patch_bytes))
     most = limits.sorted_stack_bytes // max(1, client_bytes)
     most = max(limits.few_sorted_clients, min(limits.many_sorted_clients, most))
-    most = min(most, most_together(limits, client_bytes))
+    most = min(most, most_together(limits, client_bytes, patch_bytes))
     parts = max(-(-len(clients) // most), min(at_least, len(clients)))
     order = sorted(clients, key=keys.__getitem__, reverse=True)
     size = min(most, padded_size(-(-len(order) // parts)))

@@ -4,24 +4,28 @@ A convolution multiplies patches of its images with its filters. With the patche
 the rows of a matrix, that of many clients is one product of stacks of matrices:
 
     images    [clients, examples, height, width, channels]
-    patches   [clients, examples * out_height * out_width, taps * channels]
-    filters   [clients, taps * channels, filters]
+    patches   [clients, examples * out_height * tiles, pixels * channels]
+    filters   [clients, pixels * channels, tile * filters]
 
 and so are its gradients: by the filters that of the transposed patches and the
 results' gradient, by the images that of this gradient and the transposed filters, of
 which every pixel adds up those that belong to it. TensorFlow itself would run one
 convolution after the other.
+
+A patch is that of a tile: of a few results side by side, whose pixels overlap. A filter
+stands in the matrix once for each of them, shifted, among zeros. That is more to
+multiply and less to copy, which takes longer.
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
-import functools
+import itertools
 import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -30,6 +34,7 @@ import tensorflow as tf
 from tensorflow.python.ops.parallel_for.pfor import wrap
 
 from tff_drift.execution.local import patterns, policy
+from tff_drift.execution.local.client_program import tiles
 from tff_drift.execution.local.options import Limits
 
 # Patches of so few channels, if each has no more than so many values and those of an
@@ -40,61 +45,6 @@ _DEFAULT_LIMITS = Limits()
 # Those of the context whose functions are being built: the conversions are called by
 # TensorFlow, which passes on nothing of ours.
 _limits = contextvars.ContextVar[Limits]("limits")
-# The attributes that say where filters are applied.
-_PLACING = ("strides", "padding", "explicit_paddings", "dilations")
-
-
-class Axis(NamedTuple):
-    """A convolution along the height or the width of images.
-
-    Attributes:
-      size: The pixels of an image.
-      taps: The pixels of a filter.
-      out: The pixels of a result.
-      stride: From the patch of one result to that of the next.
-      dilation: From one tap to the next.
-      before: The pixels that pad the image in front.
-    """
-
-    size: int
-    taps: int
-    out: int
-    stride: int
-    dilation: int
-    before: int
-
-    def positions(self) -> np.ndarray:
-        """Returns the pixel of every result and tap, `[out, taps]`; -1 outside."""
-        starts = np.arange(self.out)[:, None] * self.stride - self.before
-        pixels = starts + np.arange(self.taps) * self.dilation
-        return np.where((pixels >= 0) & (pixels < self.size), pixels, -1)
-
-
-class Geometry(NamedTuple):
-    """Where a convolution applies its filters.
-
-    Attributes:
-      height: Along the height.
-      width: Along the width.
-    """
-
-    height: Axis
-    width: Axis
-
-    @property
-    def taps(self) -> int:
-        """The pixels of a filter."""
-        return self.height.taps * self.width.taps
-
-    @property
-    def outs(self) -> int:
-        """The pixels of a result."""
-        return self.height.out * self.width.out
-
-    @property
-    def pixels(self) -> int:
-        """The pixels of an image."""
-        return self.height.size * self.width.size
 
 
 def shapes_of(operation: tf.Operation) -> tuple[tf.TensorShape, tf.TensorShape]:
@@ -107,7 +57,7 @@ def shapes_of(operation: tf.Operation) -> tuple[tf.TensorShape, tf.TensorShape]:
     return images(operation).shape, filters(operation).shape
 
 
-def geometry_of(operation: tf.Operation) -> Geometry | None:
+def geometry_of(operation: tf.Operation) -> tiles.Geometry | None:
     """Returns where a convolution applies its filters.
 
     Args:
@@ -124,7 +74,8 @@ def geometry_of(operation: tf.Operation) -> Geometry | None:
         return None
     if not images[1:].is_fully_defined() or images[3] != filters[2]:
         return None
-    return Geometry(*(_axis(operation, place, images, filters) for place in (1, 2)))
+    height, width = (_axis(operation, place, images, filters) for place in (1, 2))
+    return tiles.Geometry(height, width.tiled())
 
 
 def _axis(
@@ -132,7 +83,7 @@ def _axis(
     place: int,
     images: tf.TensorShape,
     filters: tf.TensorShape,
-) -> Axis:
+) -> tiles.Axis:
     size, taps = images[place], filters[place - 1]
     stride, dilation = (
         operation.get_attr(name)[place] for name in ("strides", "dilations")
@@ -144,7 +95,7 @@ def _axis(
         added = max((-(-size // stride) - 1) * stride + reach - size, 0)
         before, behind = added // 2, added - added // 2
     out = (size + before + behind - reach) // stride + 1
-    return Axis(size, taps, out, stride, dilation, before)
+    return tiles.Axis(size, taps, out, stride, dilation, before)
 
 
 def num_patch_values(operations: Iterable[tf.Operation]) -> float:
@@ -170,7 +121,7 @@ def _num_patch_values(operation: tf.Operation) -> float:
     (examples, *_, channels), _ = shapes_of(operation)
     if examples is None:
         return math.inf
-    return examples * geometry.outs * geometry.taps * channels
+    return examples * geometry.patches * geometry.patch * channels
 
 
 def with_own_filters(given: Any) -> Any | None:
@@ -218,7 +169,7 @@ def as_product(operation: tf.Operation, kept: dict[Any, tf.Tensor]) -> tf.Tensor
 
     Args:
       operation: Any operation.
-      kept: The patches that such products share.
+      kept: The patches and matrices that such products share.
 
     Returns:
       The result; None if it is not a convolution, or has large patches.
@@ -236,7 +187,7 @@ def _has_small_patches(operation: tf.Operation) -> bool:
     if geometry is None:
         return False
     images, _ = shapes_of(operation)
-    num_values = geometry.outs * geometry.taps * images[-1]
+    num_values = geometry.patches * geometry.patch * images[-1]
     return policy.multiply_patches(_limits.get(_DEFAULT_LIMITS), num_values)
 
 
@@ -246,7 +197,8 @@ class _Product:
     Args:
       operation: That of one client.
       clients: The number of clients.
-      kept: The patches that other products have taken, and this one leaves.
+      kept: The patches and matrices that other products have taken, and this one
+        leaves.
     """
 
     def __init__(
@@ -276,14 +228,19 @@ class _Product:
     def _filter_gradient(self, images: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
         patches, rows = self._patches(images), self._rows(gradient)
         product = tf.matmul(patches, rows, transpose_a=True)
+        if self._tile > 1:
+            *_, channels, count = self._filters
+            _, places = tiles.filters_in_tiles(self._geometry, channels)
+            product = tf.reshape(product, [self._clients, -1, count])
+            product = tf.reduce_sum(tf.gather(product, places, axis=1), axis=2)
         return tf.reshape(product, [self._clients, *self._filters])
 
     def _image_gradient(self, gradient: tf.Tensor, filters: tf.Tensor) -> tf.Tensor:
         rows, matrices = self._rows(gradient), self._matrices(filters)
         parts = tf.matmul(rows, matrices, transpose_b=True)
-        length = self._geometry.outs * self._geometry.taps
+        length = self._geometry.patches * self._geometry.patch
         parts = tf.reshape(parts, [-1, length, self._filters[2]])
-        numbers, complete = _taps_of_pixels(self._geometry)
+        numbers, complete = tiles.parts_of_pixels(self._geometry)
         if not complete:
             parts = tf.pad(parts, [[0, 0], [0, 1], [0, 0]])
         sums = tf.gather(parts, numbers, axis=1)
@@ -293,87 +250,79 @@ class _Product:
 
     def _patches(self, images: tf.Tensor) -> tf.Tensor:
         """Returns the patches of images, once for all operations that take them."""
+        return self._once(images, self._new_patches)
+
+    def _matrices(self, filters: tf.Tensor) -> tf.Tensor:
+        """Returns filters as matrices, once for all operations that take them."""
+        return self._once(filters, self._new_matrices)
+
+    def _once(
+        self, values: tf.Tensor, make: Callable[[tf.Tensor], tf.Tensor]
+    ) -> tf.Tensor:
         graph = tf.compat.v1.get_default_graph()
-        key = graph, images.ref(), self._geometry
+        key = graph, values.ref(), self._geometry
         if key not in self._kept:
-            self._kept[key] = self._new_patches(images)
+            self._kept[key] = make(values)
         return self._kept[key]
 
     def _new_patches(self, images: tf.Tensor) -> tf.Tensor:
         geometry, channels = self._geometry, self._images[-1]
-        length = geometry.taps * channels
-        many = geometry.outs * length >= _MANY
+        length = geometry.patch * channels
+        many = geometry.patches * length >= _MANY
         if many and channels <= _FEW_CHANNELS and length <= _SHORT:
-            copying = np.eye(length).reshape([*self._filters[:3], length])
-            patches = tf.raw_ops.Conv2D(
-                input=tf.reshape(images, [-1, *self._images[1:]]),
-                filter=tf.constant(copying, images.dtype),
-                **{name: self._operation.get_attr(name) for name in _PLACING},
-            )
+            patches = self._copied(tf.reshape(images, [-1, *self._images[1:]]))
         else:
             pixels = tf.reshape(images, [-1, geometry.pixels, channels])
-            numbers, complete = _pixels_of_taps(geometry)
+            numbers, complete = tiles.pixels_of_patches(geometry)
             if not complete:
                 pixels = tf.pad(pixels, [[0, 0], [0, 1], [0, 0]])
             patches = tf.gather(pixels, numbers, axis=1)
         clients, examples = self._counts(images)
-        return tf.reshape(patches, [clients, examples * geometry.outs, length])
+        return tf.reshape(patches, [clients, examples * geometry.patches, length])
 
-    def _matrices(self, filters: tf.Tensor) -> tf.Tensor:
+    def _copied(self, images: tf.Tensor) -> tf.Tensor:
+        """Returns the patches of images by a convolution with filters that copy."""
+        shape = [axis.across for axis in self._geometry] + [self._images[-1]]
+        copying = np.eye(math.prod(shape)).reshape([*shape, -1])
+        steps = [axis.tile * axis.stride for axis in self._geometry]
+        padding = [[0, 0], *map(tiles.padding, self._geometry), [0, 0]]
+        return tf.raw_ops.Conv2D(
+            input=images,
+            filter=tf.constant(copying, images.dtype),
+            strides=[1, *steps, 1],
+            dilations=self._operation.get_attr("dilations"),
+            padding="EXPLICIT",
+            explicit_paddings=list(itertools.chain(*padding)),
+        )
+
+    def _new_matrices(self, filters: tf.Tensor) -> tf.Tensor:
         *_, channels, count = self._filters
+        length = self._geometry.taps * channels
+        matrices = tf.reshape(filters, [self._clients, length, count])
+        if self._tile == 1:
+            return matrices
+        numbers, _ = tiles.filters_in_tiles(self._geometry, channels)
+        matrices = tf.pad(matrices, [[0, 0], [0, 1], [0, 0]])
+        length = self._geometry.patch * channels
         return tf.reshape(
-            filters, [self._clients, self._geometry.taps * channels, count]
+            tf.gather(matrices, numbers, axis=1),
+            [self._clients, length, self._tile * count],
         )
 
     def _rows(self, results: tf.Tensor) -> tf.Tensor:
         """Returns results, or their gradient, with a row for each patch."""
         clients, examples = self._counts(results)
-        rows = examples * self._geometry.outs
-        return tf.reshape(results, [clients, rows, self._filters[-1]])
+        rows = examples * self._geometry.patches
+        return tf.reshape(results, [clients, rows, self._tile * self._filters[-1]])
+
+    @property
+    def _tile(self) -> int:
+        return self._geometry.width.tile
 
     def _counts(self, stack: tf.Tensor) -> tuple[Any, Any]:
         """Returns the numbers of clients and of each one's examples."""
         examples = stack.shape[1]
         return self._clients, tf.shape(stack)[1] if examples is None else examples
-
-
-@functools.lru_cache(maxsize=256)
-def _pixels_of_taps(geometry: Geometry) -> tuple[np.ndarray, bool]:
-    """Returns which pixels the patches consist of, in their order.
-
-    Returns:
-      The numbers of the pixels, that of one more for what is outside; whether none is
-      outside.
-    """
-    rows, columns = (axis.positions() for axis in geometry)
-    rows, columns = rows[:, None, :, None], columns[None, :, None, :]
-    places = np.where(
-        (rows < 0) | (columns < 0),
-        geometry.pixels,
-        rows * geometry.width.size + columns,
-    )
-    return places.ravel().astype(np.int32), bool((places < geometry.pixels).all())
-
-
-@functools.lru_cache(maxsize=256)
-def _taps_of_pixels(geometry: Geometry) -> tuple[np.ndarray, bool]:
-    """Returns which parts of patches each pixel is, `[pixels, most]`.
-
-    Returns:
-      The numbers of the parts, that of one more where a pixel has fewer than most;
-      whether none has.
-    """
-    places, _ = _pixels_of_taps(geometry)
-    parts: list[list[int]] = [[] for _ in range(geometry.pixels + 1)]
-    for part, pixel in enumerate(places):
-        parts[pixel].append(part)
-    del parts[-1]
-    most = max(map(len, parts))
-    complete = all(len(each) == most for each in parts)
-    table = np.full([len(parts), most], len(places), np.int32)
-    for row, each in zip(table, parts, strict=True):
-        row[: len(each)] = each
-    return table[:, 0] if most == 1 else table, complete
 
 
 # Which inputs are multiplied: first images or their results' gradient, then filters or,
@@ -383,7 +332,7 @@ _FACTORS = {
     "Conv2DBackpropFilter": (0, 2),
     "Conv2DBackpropInput": (2, 1),
 }
-# The patches that the conversions of one `tf.vectorized_map` share.
+# What the conversions of one `tf.vectorized_map` share.
 _KEPT: weakref.WeakKeyDictionary[Any, dict[Any, tf.Tensor]] = (
     weakref.WeakKeyDictionary()
 )

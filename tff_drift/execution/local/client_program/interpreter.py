@@ -21,7 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from tff_drift.execution.local import patterns
-from tff_drift.execution.local.client_program import convolutions, loops, normalizations
+from tff_drift.execution.local.client_program import convolutions, loops, plain_forms
 from tff_drift.execution.local.client_program.loops import ListInGraph, Reduce
 from tff_drift.execution.local.client_program.nodes import (
     Checks,
@@ -203,8 +203,8 @@ class GraphInterpreter:
             )
         self.operations.add(node.op)
         outputs, layout = emit(node, inputs)
-        if node.op in normalizations.KINDS:
-            return normalizations.as_plain(outputs[0].op) or outputs, layout
+        if node.op in plain_forms.KINDS:
+            return plain_forms.as_plain(outputs[0].op) or outputs, layout
         if self._with_products and node.op in convolutions.KINDS:
             product = convolutions.as_product(outputs[0].op, self._patches)
             return outputs if product is None else [product], layout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -144,6 +144,7 @@ class VectorizedRunner:
         on_rows = on_rows and self._tables_are_finite(values)
         if on_rows:
             state_bytes = math.ceil(on_few_rows)
+        patch_values = self._num_patch_values(map(most_frequent_shape, own))
         members = policy.groups(
             self._limits,
             num_steps,
@@ -151,6 +152,7 @@ class VectorizedRunner:
             len(placement.client_devices),
             state_bytes,
             step_bytes,
+            4 * int(patch_values) if math.isfinite(patch_values) else 0,
         )
         sizes = list(map(len, members))
         padded = policy.padded_sizes(sizes) if self._may_pad else sizes
@@ -198,14 +200,22 @@ class VectorizedRunner:
         Args:
           groups: Those of a cohort.
         """
+        return max(self._num_patch_values(group.shapes) for group in groups)
+
+    def _num_patch_values(self, shapes: Iterable[Any]) -> float:
+        """Returns the most values of patches in a step of one client.
+
+        Args:
+          shapes: Of each loop those of the batches that are taken together.
+        """
         client = self._functions.client
         loops, specs = client.loops, client.graph.specs
         sizes = [
-            self._patch_values[number]
-            * _num_examples(shapes, specs[loops[number].dataset])
-            for group in groups
-            for number, shapes in enumerate(group.shapes)
-            if shapes and self._patch_values[number]
+            values * _num_examples(of_loop, specs[loop.dataset])
+            for loop, values, of_loop in zip(
+                loops, self._patch_values, shapes, strict=True
+            )
+            if of_loop and values
         ]
         return max(sizes, default=0)
 

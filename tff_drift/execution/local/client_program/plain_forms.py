@@ -1,12 +1,17 @@
-"""Fused normalizations of one image, as the operations that they consist of.
+"""Operations whose kernels move every value to another place, as plainer ones.
 
 Keras' `LayerNormalization` gives TensorFlow's fused normalization its rows as the
-channels of one image. The fused kernel moves every value to another place and back, and
-of such calls one at a time may run (see `graphs.functions.for_threads`). Plain
-operations do neither.
+channels of one image. The fused kernel moves values there and back, and of such calls
+one at a time may run (see `graphs.functions.for_threads`).
+
+Keras' `GroupNormalization` sums over the pixels and over the channels of a group, with
+the groups between them. TensorFlow moves values for a sum over axes that are not side
+by side; sums over one after the other take a tenth of the time.
 """
 
 from __future__ import annotations
+
+import itertools
 
 import tensorflow as tf
 
@@ -14,16 +19,22 @@ _PIXELS = (2, 3)
 
 
 def as_plain(operation: tf.Operation) -> list[tf.Tensor] | None:
-    """Returns what a fused normalization of one image returns, without its kernel.
+    """Returns what an operation returns, without its kernel.
 
     Args:
       operation: One of `KINDS`, of one client.
 
     Returns:
-      Its outputs; None where it is of several images, of numbers in half precision, or
-      by other moments than the image's own.
+      Its outputs; None where it has no plainer form: a normalization of several images,
+      of numbers in half precision, or by other moments than the image's own; a sum or
+      mean over axes that are side by side, or not known, or of integers.
     """
-    image = operation.inputs[_IMAGE_OF[operation.type]]
+    return KINDS[operation.type](operation)
+
+
+def _of_one_image(operation: tf.Operation) -> list[tf.Tensor] | None:
+    is_gradient = operation.type == "FusedBatchNormGradV3"
+    image = operation.inputs[1 if is_gradient else 0]
     if (
         operation.get_attr("data_format") != b"NCHW"
         or image.dtype != tf.float32
@@ -32,7 +43,30 @@ def as_plain(operation: tf.Operation) -> list[tf.Tensor] | None:
         or not operation.get_attr("is_training")
     ):
         return None
-    return KINDS[operation.type](operation)
+    return _gradients(operation) if is_gradient else _normalized(operation)
+
+
+def _by_neighbours(operation: tf.Operation) -> list[tf.Tensor] | None:
+    """Returns a sum or a mean over one run of axes that are side by side at a time.
+
+    The front ones first: there TensorFlow adds up many values at a time.
+    """
+    values, given = operation.inputs
+    axes, rank = tf.get_static_value(given), values.shape.rank
+    if axes is None or rank is None or values.dtype not in (tf.float32, tf.float64):
+        return None
+    places = sorted({int(axis) % rank for axis in axes.ravel()})
+    # In a run axes grow as their numbers do.
+    grouped = itertools.groupby(enumerate(places), lambda each: each[1] - each[0])
+    runs = [[axis for _, axis in run] for _, run in grouped]
+    if len(runs) < 2:
+        return None
+    reduce = {"Sum": tf.reduce_sum, "Mean": tf.reduce_mean}[operation.type]
+    for run in runs:
+        values = reduce(values, run, keepdims=True)
+    if not operation.get_attr("keep_dims"):
+        values = tf.squeeze(values, places)
+    return [values]
 
 
 def _normalized(operation: tf.Operation) -> list[tf.Tensor]:
@@ -89,6 +123,9 @@ def _is_filled_with(number: float, values: tf.Tensor) -> bool:
     )
 
 
-# Which function makes the outputs of an operation, and where its image is.
-KINDS = {"FusedBatchNormV3": _normalized, "FusedBatchNormGradV3": _gradients}
-_IMAGE_OF = {"FusedBatchNormV3": 0, "FusedBatchNormGradV3": 1}
+KINDS = {
+    "FusedBatchNormV3": _of_one_image,
+    "FusedBatchNormGradV3": _of_one_image,
+    "Mean": _by_neighbours,
+    "Sum": _by_neighbours,
+}

@@ -1,10 +1,10 @@
-"""Normalizations of one image as plain operations, beside TensorFlow's kernels."""
+"""Plain operations beside TensorFlow's kernels, for which they stand."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tff_drift.execution.local.client_program import normalizations
+from tff_drift.execution.local.client_program import plain_forms
 
 EPSILON = 1e-3
 
@@ -24,7 +24,7 @@ def results_of(make, values):
     with tf.Graph().as_default():
         given = [tf.compat.v1.placeholder(x.dtype, x.shape) for x in values]
         results = make(*given)
-        plain = normalizations.as_plain(results[0].op)
+        plain = plain_forms.as_plain(results[0].op)
         if plain is None:
             return None
         with tf.compat.v1.Session() as session:
@@ -103,7 +103,7 @@ def test_what_keras_gives_for_a_scale_and_an_offset_is_left_out():
             result = normalization(
                 given, tf.fill(channels, scale), tf.fill(channels, 0.0), [], []
             )
-            plain, *_ = normalizations.as_plain(result[0].op)
+            plain, *_ = plain_forms.as_plain(result[0].op)
             assert plain.op.type == "Mul"
             assert [x.op.type for x in plain.op.inputs].count("Mul") == products - 1
 
@@ -136,3 +136,28 @@ def test_half_precision_stays():
         )
         is None
     )
+
+
+@pytest.mark.parametrize("kind", ["Sum", "Mean"])
+@pytest.mark.parametrize("keep_dims", [True, False])
+@pytest.mark.parametrize("axes", [[1, 3], [3, 1, 0], [0, -1], [-1, 1]])
+def test_sums_over_axes_with_others_between_them(kind, keep_dims, axes):
+    values = np.random.default_rng(4).normal(size=(2, 3, 4, 5))
+    reduce = {"Sum": tf.reduce_sum, "Mean": tf.reduce_mean}[kind]
+    _, (plain,) = results_of(lambda x: [reduce(x, axes, keepdims=keep_dims)], [values])
+    in_numpy = {"Sum": np.sum, "Mean": np.mean}[kind]
+    expected = in_numpy(values, tuple(axes), keepdims=keep_dims)
+    assert plain.shape == expected.shape
+    np.testing.assert_allclose(plain, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("axes", [[], [2], [0, 1], [3, 2, 1], [-1, 2]])
+def test_sums_over_axes_side_by_side_stay(axes):
+    values = np.ones([2, 3, 4, 5], np.float32)
+    assert results_of(lambda x: [tf.reduce_sum(x, axes)], [values]) is None
+
+
+def test_means_of_integers_stay():
+    """They are rounded, and would be once more."""
+    values = np.ones([2, 3, 4], np.int32)
+    assert results_of(lambda x: [tf.reduce_mean(x, [0, 2])], [values]) is None
