@@ -8,7 +8,6 @@ import math
 import numbers
 import os
 import reprlib
-import struct
 import sys
 import types
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
@@ -21,8 +20,8 @@ LARGEST_SEED = 2**32 - 1
 _LARGEST_INTEGER = 2**63 - 1
 # Bytes of a path and of a name in it, which no file system of Linux or macOS exceeds.
 _LONGEST_PATH, _LONGEST_NAME = 4095, 255
-# TensorFlow takes what is smaller, in float32, for 0.
-_SMALLEST_NUMBER = 2.0**-126
+# In float32, what is smaller is 0 to TensorFlow, and what is as large infinite.
+_SMALLEST_NUMBER, _INFINITE_NUMBER = 2.0**-126, 2.0**128 - 2.0**103
 
 
 # Characters of a message, and of what users or other libraries say in it: of two such
@@ -114,34 +113,19 @@ def _is_number(value: Any, kind: type) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool) and not is_duration
 
 
-def _real(name: str, value: Any) -> float:
-    if not _is_number(value, numbers.Real):
-        raise TypeError(f"{name} must be a number, found {shown(value)}.")
-    try:
-        return float(value)
-    except OverflowError:
-        # An integer or a fraction beyond the largest float is as good as infinite.
-        return math.inf if value > 0 else -math.inf
-
-
-def _in_float32(number: float) -> float:
-    try:
-        return float(struct.unpack("f", struct.pack("f", number))[0])
-    except OverflowError:
-        return math.copysign(math.inf, number)
-
-
 @dataclasses.dataclass(frozen=True)
 class NumberCheck:
     """A check that raises unless a value is a number of some range.
 
     Attributes:
       wanted: What the number must be, for the message.
-      fits: Whether a number is that.
+      lowest: The smallest number that is that.
+      highest: The largest.
     """
 
     wanted: str
-    fits: Callable[[float], bool]
+    lowest: float = -sys.float_info.max
+    highest: float = sys.float_info.max
 
     def __call__(self, name: str, value: Any, of_model: bool = True) -> None:
         """Checks a value.
@@ -156,34 +140,31 @@ class NumberCheck:
           TypeError: If `value` is not a real number.
           ValueError: If `value` is out of the range.
         """
-        number = _real(name, value)
-        if not self.fits(number):
+        if not _is_number(value, numbers.Real):
+            raise TypeError(f"{name} must be a number, found {shown(value)}.")
+        # An integer or a fraction may be beyond the largest float.
+        if not self.lowest <= value <= self.highest:
             raise ValueError(f"{name} must be {self.wanted}, found {shown(value)}.")
-        there = _in_float32(number)
-        if of_model and (math.isinf(there) or 0 < abs(number) < _SMALLEST_NUMBER):
+        if of_model and value and not _SMALLEST_NUMBER <= abs(value) < _INFINITE_NUMBER:
+            there = 0.0 if abs(value) < 1 else math.copysign(math.inf, value)
             raise ValueError(
                 f"{name} must be a number that fits float32, in which models are "
-                f"trained, found {shown(value)}: there it is "
-                f"{there if math.isinf(there) else 0.0}."
+                f"trained, found {shown(value)}: there it is {there}."
             )
 
 
-check_finite = NumberCheck("a finite number", math.isfinite)
-check_positive = NumberCheck(
-    "a finite number greater than 0", lambda number: 0 < number < math.inf
-)
-check_non_negative = NumberCheck(
-    "a finite number of at least 0", lambda number: 0 <= number < math.inf
-)
-# Of a moment. In float32 0.999999999 is 1: a moment that forgets nothing.
+_ABOVE_0 = math.ulp(0.0)
+# In float32 this and more is 1, and of a moment's decay forgets nothing.
+_ROUNDED_TO_1 = 1 - 2.0**-25
+
+check_finite = NumberCheck("a finite number")
+check_positive = NumberCheck("a finite number greater than 0", _ABOVE_0)
+check_non_negative = NumberCheck("a finite number of at least 0", 0)
 check_decay = NumberCheck(
-    "a number of at least 0, below 1",
-    lambda number: 0 <= number < 1 and _in_float32(number) < 1,
+    "a number of at least 0, below 1", 0, math.nextafter(_ROUNDED_TO_1, 0)
 )
-check_probability = NumberCheck("a number from 0 to 1", lambda number: 0 <= number <= 1)
-check_fraction = NumberCheck(
-    "a number above 0, at most 1", lambda number: 0 < number <= 1
-)
+check_probability = NumberCheck("a number from 0 to 1", 0, 1)
+check_fraction = NumberCheck("a number above 0, at most 1", _ABOVE_0, 1)
 
 
 def check_integer(
