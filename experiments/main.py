@@ -88,6 +88,6 @@ def _understood(words: list[str]) -> Callable[[], None]:
         plugins.load(parser.plugins(words))
     given = command.parser(parser.HELP_ALL in words).parse(words)
     request = command.request(given)
-    if note := tuned_settings.note(given):
+    if note := tuned_settings.note(given.get("settings", ()), given.get("task")):
         print(f"tff-drift: {escape.terminal(note)}", file=sys.stderr)
     return functools.partial(command.load(), request)

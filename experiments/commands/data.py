@@ -29,8 +29,7 @@ def _request(given: dict[str, Any]) -> _Request:
         raise errors.unknown("action on data", action, _ACTIONS)
     values = declarations.values(declarations.flags_of(DATA), given)
     task = values["task"]
-    validate.check_options(given, TASK, [task])
-    validate.check_together(given)
+    validate.check(given, ())
     known = declarations.options(TASK, task)
     options = {o.name: given[flag] for flag, o in known.items() if flag in given}
     if action == "fetch":

@@ -9,7 +9,6 @@ once. In the order of a call:
     declarations.py     all flags: those, and the options of methods and tasks
     plugins.py          files of the user that register methods and tasks
     validate.py         which flags mean something together
-    sections.py         typed parts of a run's settings, by what they are for
     settings.py         values -> the settings of runs; for programs too
     published_rates.py  the defaults that papers tuned
     paper_settings.py   whole protocols of papers

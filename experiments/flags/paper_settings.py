@@ -162,17 +162,19 @@ _OF_ADABEST = ("fed_avg", "scaffold_m", "scaffold", "fed_dyn", "adabest")
 _OF_UGA = ("fed_avg", "fed_share", "fed_prox", "uga", "fed_meta", "fed_meta_uga")
 
 
-def with_protocol(given: Flags, algorithm: str) -> dict[str, Any]:
-    """Returns the flags of a run with those of `--protocol` where they are not given.
+def with_protocol(given: Flags, algorithm: str) -> Flags:
+    """Returns the flags of a run with those of `--protocol`, if any, where not given.
 
     Args:
-      given: The values of the flags that are given, by name, `protocol` among them.
+      given: The values of the flags that are given, by name.
       algorithm: The run's algorithm.
 
     Raises:
       UserError: If the paper does not have the task or the algorithm.
     """
-    protocol = given["protocol"]
+    protocol = given.get("protocol")
+    if protocol not in NAMES:
+        return given
     known = declarations.flags_of(TRAIN)
     task = given.get("task", known["task"].value)
     if task not in _TASKS[protocol]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from experiments.flags import (
     declarations,
@@ -25,7 +25,6 @@ from experiments.flags.flag import (
 from tff_drift import from_source
 from tff_drift.value_types import Option
 
-_Section = TypeVar("_Section")
 # Where data and code come from.
 _HAD = ("cache_dir", "plugin")
 
@@ -35,41 +34,31 @@ class RunSettings:
     """One run: an algorithm on a task with a seed; a key of mappings by its identity.
 
     Attributes:
+      task: Its task, one of the configuration, as the next three are.
+      algorithm: Its algorithm.
+      seed: Its seed.
+      rounds: Its rounds.
       configuration: What the results depend on: values by the names of their flags.
         `None` where a common flag has no meaning for the run; the options of other
         algorithms and tasks are left out.
       circumstances: The other flags' values by name.
-      label: What tables and figures call the run's algorithm, its name by default.
+      folder: Where its results go.
+      label: What tables and figures call the run's algorithm.
         Runs with one label differ in their seeds alone.
       options: Those of the run's `ALGORITHM` and of its `TASK`, by their keywords.
       ignored: The flags that mean nothing for the run, each with the reason.
     """
 
+    task: str
+    algorithm: str
+    seed: int
+    rounds: int
     configuration: Mapping[str, Any]
     circumstances: Mapping[str, Any]
-    label: str = ""
+    folder: pathlib.Path
+    label: str
     options: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     ignored: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    # Of the configuration.
-    task: str = dataclasses.field(init=False)
-    algorithm: str = dataclasses.field(init=False)
-    seed: int = dataclasses.field(init=False)
-    rounds: int = dataclasses.field(init=False)
-    # Of the results.
-    folder: pathlib.Path = dataclasses.field(init=False)
-
-    def __post_init__(self) -> None:
-        for name in ("task", "algorithm", "seed", "rounds"):
-            object.__setattr__(self, name, self.configuration[name])
-        folder = pathlib.Path(self.circumstances["output_dir"])
-        object.__setattr__(self, "folder", folder)
-        object.__setattr__(self, "label", self.label or self.algorithm)
-
-    def section(self, kind: type[_Section]) -> _Section:
-        """Returns a part of the settings, typed: one of the classes of `sections`."""
-        values = {**self.configuration, **self.circumstances}
-        fields = dataclasses.fields(kind)  # type: ignore[arg-type]
-        return kind(**{field.name: values[field.name] for field in fields})
 
 
 def resolve(given: Mapping[str, Any], label: str = "") -> RunSettings:
@@ -86,7 +75,7 @@ def resolve(given: Mapping[str, Any], label: str = "") -> RunSettings:
     if given.get("settings"):
         given = tuned_settings.with_found(given)
     algorithm = given.get("algorithm", declarations.flags_of(TRAIN)["algorithm"].value)
-    given = _with_protocol(given, algorithm)
+    given = paper_settings.with_protocol(given, algorithm)
     validate.check(given, [algorithm])
     run = _run(given, label)
     validate.check_used(given.keys(), [run.ignored])
@@ -112,7 +101,9 @@ def resolve_comparison(given: Mapping[str, Any]) -> list[RunSettings]:
     validate.check(shared, values["algorithms"])
     found = tuned_settings.of(values["settings"], values["algorithms"])
     flags = {
-        algorithm: _with_protocol(validate.below(found[algorithm], shared), algorithm)
+        algorithm: paper_settings.with_protocol(
+            validate.below(found[algorithm], shared), algorithm
+        )
         for algorithm in values["algorithms"]
     }
     runs = [
@@ -129,13 +120,6 @@ def resolve_comparison(given: Mapping[str, Any]) -> list[RunSettings]:
     ]
     validate.check_used(shared.keys(), [run.ignored for run in runs])
     return runs
-
-
-def _with_protocol(given: Mapping[str, Any], algorithm: str) -> Mapping[str, Any]:
-    """Returns the flags, below them those of the paper that `--protocol` names."""
-    if given.get("protocol") not in paper_settings.NAMES:
-        return given
-    return paper_settings.with_protocol(given, algorithm)
 
 
 def _run(given: Mapping[str, Any], label: str = "") -> RunSettings:
@@ -179,7 +163,18 @@ def _run(given: Mapping[str, Any], label: str = "") -> RunSettings:
         each: {option.name: configuration[flag] for flag, option in of_one.items()}
         for each, of_one in options.items()
     }
-    return RunSettings(configuration, circumstances, label, keywords, ignored)
+    return RunSettings(
+        task=task,
+        algorithm=algorithm,
+        seed=values["seed"],
+        rounds=values["rounds"],
+        configuration=configuration,
+        circumstances=circumstances,
+        folder=pathlib.Path(circumstances["output_dir"]),
+        label=label or algorithm,
+        options=keywords,
+        ignored=ignored,
+    )
 
 
 def _defaults(

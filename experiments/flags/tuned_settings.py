@@ -128,24 +128,21 @@ def check_tasks(paths: Sequence[str] | None, tasks: Sequence[str]) -> None:
             )
 
 
-def note(given: Mapping[str, Any]) -> str:
+def note(paths: Sequence[str], wanted: str | None) -> str:
     """Returns what to say of files that were found on another task, nothing of others.
 
     Args:
-      given: The values of the flags that are given, by name.
+      paths: The files.
+      wanted: The task that was asked for.
 
     Raises:
       UserError: If a file cannot be read.
     """
-    found = {path: _read(path)["task"] for path in given.get("settings", ())}
-    others = [
-        f"{path!r} was found on {task}"
-        for path, task in found.items()
-        if task != given.get("task", task)
-    ]
+    found = {path: _read(path)["task"] for path in paths} if wanted else {}
+    others = [f"{path!r} was found on {t}" for path, t in found.items() if t != wanted]
     if not others:
         return ""
-    return f"--settings: {', '.join(others)}; --task={given['task']} runs with it."
+    return f"--settings: {', '.join(others)}; --task={wanted} runs with it."
 
 
 def _read(path: str) -> dict[str, Any]:

@@ -87,8 +87,8 @@ def check(given: Mapping[str, Any], algorithms: Sequence[str]) -> None:
       algorithms: The algorithms to be run.
 
     Raises:
-      UserError: If a flag is unknown or has a value out of its range, or if one lacks
-        that is needed.
+      UserError: If a flag is unknown or has a value out of its range, if one takes the
+        place of another, or if one lacks that is needed.
     """
     flags = declarations.flags_of(TRAIN)
     for name, value in given.items():
@@ -98,9 +98,15 @@ def check(given: Mapping[str, Any], algorithms: Sequence[str]) -> None:
             flag = flags[name]
             for each in value if flag.many else (value,):
                 flag.check(each, f"--{name}")
-    check_options(given, TASK, [given.get("task", flags["task"].value)])
-    check_options(given, ALGORITHM, algorithms)
-    check_together(given)
+    _check_options(given, TASK, [given.get("task", flags["task"].value)])
+    _check_options(given, ALGORITHM, algorithms)
+    for name, others in _IN_PLACE_OF.items():
+        for other in others:
+            if given.get(name) is not None and given.get(other) is not None:
+                raise UserError(
+                    f"--{other} has no meaning with --{name}, which takes its place. "
+                    "Leave one of them out."
+                )
     for name, flag in flags.items():
         for other in flag.requires.get(given.get(name, ""), ()):
             if given.get(other) in _OFF:
@@ -121,22 +127,7 @@ def check_used(names: Iterable[str], reasons: Sequence[Mapping[str, str]]) -> No
             raise UserError(f"--{name} has no meaning {reasons[0][name]}.")
 
 
-def check_together(given: Mapping[str, Any]) -> None:
-    """Raises a `UserError` if one of the flags takes the place of another.
-
-    Args:
-      given: The values of the flags that were given, by name.
-    """
-    for name, others in _IN_PLACE_OF.items():
-        for other in others:
-            if given.get(name) is not None and given.get(other) is not None:
-                raise UserError(
-                    f"--{other} has no meaning with --{name}, which takes its place. "
-                    "Leave one of them out."
-                )
-
-
-def check_options(given: Mapping[str, Any], of: str, names: Sequence[str]) -> None:
+def _check_options(given: Mapping[str, Any], of: str, names: Sequence[str]) -> None:
     """Raises a `UserError` if an option was given that does not fit its holders.
 
     Args:

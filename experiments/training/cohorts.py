@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from experiments.flags.sections import Cohorts
 from tff_drift import simulation
 from tff_drift.simulation.data.sampling import Sampling
 
 
 def build_cohorts(
-    settings: Cohorts, train: simulation.ClientDatasets
+    configuration: Mapping[str, Any], train: simulation.ClientDatasets
 ) -> tuple[Sampling, simulation.StragglerClock | None]:
     """Builds the sampling of a run.
 
     Args:
-      settings: The settings of the cohorts.
+      configuration: The run's flags.
       train: The clients to train on.
 
     Returns:
@@ -25,27 +25,38 @@ def build_cohorts(
     Raises:
       ValueError: If a number is out of its range.
     """
-    sampling = _sampling(settings, train)
-    if not settings.straggler_clock:
+    sampling = _sampling(
+        train,
+        configuration["clients_per_round"],
+        configuration["seed"],
+        configuration["cohort_doubling"],
+        configuration["cohort_doubling_at"],
+        configuration["max_clients_per_round"],
+    )
+    if not configuration["straggler_clock"]:
         return sampling, None
-    times: dict[str, Any] = {
-        "delay": settings.straggler_delay,
-        "seconds_per_example": settings.straggler_seconds_per_example,
-        "left_out": settings.straggler_left_out,
-    }
-    clock = simulation.StragglerClock(train, sampling, **times, seed=settings.seed)
+    clock = simulation.StragglerClock(
+        train,
+        sampling,
+        delay=configuration["straggler_delay"],
+        seconds_per_example=configuration["straggler_seconds_per_example"],
+        left_out=configuration["straggler_left_out"],
+        seed=configuration["seed"],
+    )
     return clock.cohort, clock
 
 
-def _sampling(settings: Cohorts, train: simulation.ClientDatasets) -> Sampling:
-    size: Any = settings.clients_per_round
-    at, maximum = settings.cohort_doubling_at, settings.max_clients_per_round
-    doubling = settings.cohort_doubling
+def _sampling(
+    train: simulation.ClientDatasets,
+    size: Any,
+    seed: int,
+    doubling: str | None,
+    at: Any,
+    maximum: int | None,
+) -> Sampling:
     try:
         if doubling == "examples":
-            return simulation.build_growing_sampling(
-                train, size, at, maximum, settings.seed
-            )
+            return simulation.build_growing_sampling(train, size, at, maximum, seed)
         if doubling == "rounds":
             size = simulation.doubling_cohorts(size, at, maximum)
     except ValueError as error:
@@ -54,4 +65,4 @@ def _sampling(settings: Cohorts, train: simulation.ClientDatasets) -> Sampling:
             f"--cohort_doubling={doubling}: {error} See --cohort_doubling_at and "
             "--max_clients_per_round."
         ) from error
-    return simulation.build_uniform_sampling(train.client_ids, size, settings.seed)
+    return simulation.build_uniform_sampling(train.client_ids, size, seed)

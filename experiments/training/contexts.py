@@ -4,40 +4,45 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
 from experiments.flags.errors import UserError
-from experiments.flags.sections import Execution
 from tff_drift import execution, system
 
 
-def set_execution_context(settings: Execution) -> None:
+def set_execution_context(
+    kind: str, cohort: int, circumstances: Mapping[str, Any]
+) -> None:
     """Sets where TFF computations run, the same for all runs of a command.
 
     Args:
-      settings: Those of one of the runs.
+      kind: The value of --execution.
+      cohort: The clients of a round.
+      circumstances: Those of the runs.
 
     Raises:
       UserError: If Ray is not installed.
       WorkerError: If TFF's worker, or what runs on Ray, does not start.
     """
-    concurrent = settings.max_concurrent_clients
-    if settings.execution == "ray":
+    concurrent = circumstances["max_concurrent_clients"]
+    if kind == "ray":
         try:
             execution.set_ray_execution_context(
-                address=settings.ray_address,
-                num_actors=settings.ray_actors,
+                address=circumstances["ray_address"],
+                num_actors=circumstances["ray_actors"],
                 max_concurrent_clients=concurrent,
             )
         except ImportError as error:
             raise UserError(f"--execution=ray: {error}") from error
-    elif settings.execution == "native":
+    elif kind == "native":
         execution.set_native_execution_context(
             max_concurrent_computation_calls=concurrent
         )
     else:
-        _share_out_processors(settings.clients_per_round)
+        _share_out_processors(cohort)
         execution.set_local_execution_context(max_concurrent_clients=concurrent)
 
 

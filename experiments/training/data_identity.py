@@ -10,7 +10,6 @@ import tensorflow as tf
 import tree
 
 import tasks
-from experiments.flags.sections import Evaluation
 from experiments.flags.settings import RunSettings
 from experiments.training import server_data
 from tff_drift import client_works, models, simulation
@@ -39,15 +38,14 @@ def data_arguments(settings: RunSettings, task: tasks.Task) -> dict[str, Any]:
     Returns:
       JSON values by name, in the structure of the arguments.
     """
-    evaluation = settings.section(Evaluation)
+    configuration = settings.configuration
     test = client_evaluation.evaluated_clients(
-        task.test, evaluation.max_evaluation_clients, evaluation.seed
+        task.test, configuration["max_evaluation_clients"], settings.seed
     )
     arguments: dict[str, Any] = {
         "train": {**identity.batching_of(task.train), **_digest(task.train)},
         "callbacks": {"PeriodicEvaluation": {"evaluation": _digest(test)}},
     }
-    configuration = settings.configuration
     if _is_there(configuration["meta_file"]):
         examples = server_data.choose("meta", configuration, task, task.train)
         digest = digest_of(tf.nest.flatten(examples))

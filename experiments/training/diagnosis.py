@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from experiments.analysis import style
 from experiments.flags.diagnoses import Request
 from experiments.flags.errors import UserError, as_user_errors
-from experiments.flags.sections import ClientOptimizer, Cohorts, Execution
 from experiments.flags.settings import RunSettings
 from experiments.reports import writing
 from experiments.training import contexts, processes, race, runs
@@ -60,15 +59,17 @@ def measure(
     """
     configuration = settings.configuration
     with as_user_errors(OSError, TypeError, ValueError):
-        contexts.set_execution_context(settings.section(Execution))
+        contexts.set_execution_context(
+            configuration["execution"],
+            configuration["clients_per_round"],
+            settings.circumstances,
+        )
         task = runs.load_task(settings)
-        runs.check_cohort(settings.section(Cohorts), settings.algorithm, task)
+        runs.check_cohort(settings, task)
         return simulation.diagnose(
             task.model_fn,
             task.train,
-            client_optimizer_fn=processes.client_optimizer(
-                settings.section(ClientOptimizer)
-            ),
+            client_optimizer_fn=processes.client_optimizer(configuration),
             cohort_size=configuration["clients_per_round"],
             rounds=rounds,
             max_clients=max_clients,

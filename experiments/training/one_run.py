@@ -11,7 +11,6 @@ import tensorflow_federated as tff
 
 import tasks
 from experiments.flags.errors import MachineError, UserError
-from experiments.flags.sections import Cohorts
 from experiments.flags.settings import RunSettings
 from experiments.reports import writing
 from experiments.training import cohorts
@@ -42,7 +41,7 @@ def train(
       UserError: If it does not fit --client_states.
     """
     configuration = settings.configuration
-    sampling, clock = cohorts.build_cohorts(settings.section(Cohorts), task.train)
+    sampling, clock = cohorts.build_cohorts(configuration, task.train)
     if clock is not None:
         taking_part = [*taking_part, clock]
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import tasks
 from experiments.flags.errors import UserError
-from experiments.flags.sections import Evaluation
+from experiments.flags.settings import RunSettings
 from experiments.training import model_norm
 from tff_drift import simulation
 from tff_drift.simulation import callbacks
@@ -16,24 +16,25 @@ from tff_drift.simulation.loop.callbacks.tracker import TrackerError
 
 
 def build_callbacks(
-    settings: Evaluation, task: tasks.Task, progress: bool | None
+    settings: RunSettings, task: tasks.Task, progress: bool | None
 ) -> list[callbacks.Callback]:
     """Builds the callbacks that the flags of a run ask for.
 
     Args:
-      settings: The settings of evaluation.
-      task: The run's task, loaded.
+      settings: The run.
+      task: Its task, loaded.
       progress: As for `tff_drift.simulation.run_training`.
     """
+    configuration, circumstances = settings.configuration, settings.circumstances
     evaluation = simulation.build_evaluation(
         task.model_fn,
         task.test,
         accuracy_metric=task.accuracy_metric,
-        max_clients=settings.max_evaluation_clients,
+        max_clients=configuration["max_evaluation_clients"],
         seed=settings.seed,
     )
     model = None
-    if settings.evaluated_model == "latest":
+    if configuration["evaluated_model"] == "latest":
         model = _MeanLatestModel()
     # A metric that is to fall must not be watched for a fall. The name of one that the
     # model lacks watches nothing.
@@ -42,22 +43,22 @@ def build_callbacks(
         callbacks.FailureWatch(watched),
         callbacks.PeriodicEvaluation(
             evaluation,
-            rounds_per_evaluation=settings.rounds_per_evaluation,
+            rounds_per_evaluation=configuration["rounds_per_evaluation"],
             model=model,
         ),
         callbacks.Progress(progress, accuracy_metric=watched),
         model_norm.ModelNorm(),
     ]
-    if settings.evaluate_on_training_clients:
+    if configuration["evaluate_on_training_clients"]:
         trained = simulation.build_evaluation(
             task.model_fn, task.train, accuracy_metric=task.accuracy_metric
         )
         parts.append(callbacks.FinalEvaluation(trained, model=model))
-    if settings.measure_mismatch:
+    if circumstances["measure_mismatch"]:
         parts.append(callbacks.ControlVariateMismatch())
-    if settings.tensorboard:
+    if circumstances["tensorboard"]:
         parts.append(callbacks.TensorBoard())
-    return [*parts, *trackers(settings.track)]
+    return [*parts, *trackers(circumstances["track"])]
 
 
 def trackers(names: Sequence[str] | None) -> list[callbacks.Tracker]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -11,12 +11,6 @@ import tensorflow_federated as tff
 
 import tasks
 from experiments.flags.flag import ALGORITHM
-from experiments.flags.sections import (
-    Aggregation,
-    ClientOptimizer,
-    LocalTraining,
-    ServerTraining,
-)
 from experiments.flags.settings import RunSettings
 from experiments.training import server_data
 from tff_drift import aggregators, algorithms, optimizers, simulation
@@ -45,8 +39,6 @@ def build_process(
     """
     method = algorithms.methods()[settings.algorithm]
     values, configuration = settings.options[ALGORITHM], settings.configuration
-    local = settings.section(LocalTraining)
-    server = settings.section(ServerTraining)
     whole = method.sends_gradients or "meta_data" in method.needs
     whole = whole or values.get("option") == "I"
     if whole and configuration.get("loss") == "sum":
@@ -58,7 +50,7 @@ def build_process(
     prepare = _preparations(settings, task)
     arguments: dict[str, Any] = {
         "client_weighting": WEIGHTINGS[configuration["weighting"]],
-        "model_aggregator": _aggregator(settings.section(Aggregation)),
+        "model_aggregator": _aggregator(configuration),
         # The others say what data is drawn.
         **{name: values[name] for name in values if name in method.parameters},
         **{need: prepare[need]() for need in method.needs},
@@ -71,11 +63,16 @@ def build_process(
         if evaluated == "average":
             arguments["averaging_growth"] = configuration["averaging_growth"]
     if method.has_client_rate:
-        arguments["client_rate_schedule"] = _client_rate_schedule(local)
-        arguments["client_weight_decay"] = local.client_weight_decay
-        arguments["gradient_clipping_norm"] = local.gradient_clipping_norm
-    server_rate = server.server_learning_rate
-    schedule = _server_rate_schedule(server)
+        arguments["client_rate_schedule"] = _client_rate_schedule(
+            configuration["client_rate_schedule"],
+            configuration["client_rate_decay"],
+            configuration["client_rate_decay_rounds"],
+            configuration["client_rate_staircase"],
+        )
+        for name in ("client_weight_decay", "gradient_clipping_norm"):
+            arguments[name] = configuration[name]
+    server_rate = configuration["server_learning_rate"]
+    schedule = _server_rate_schedule(configuration)
     if "server_learning_rate" in method.parameters:
         arguments["server_rate_schedule"] = schedule
     elif schedule is not None:
@@ -85,7 +82,7 @@ def build_process(
         server_rate = None
     process = method.build(
         task.model_fn,
-        client_learning_rate=client_optimizer(settings.section(ClientOptimizer)),
+        client_learning_rate=client_optimizer(configuration),
         server_learning_rate=server_rate,
         **arguments,
     )
@@ -168,60 +165,60 @@ def _preparations(
     }
 
 
-def client_optimizer(settings: ClientOptimizer) -> Any:
+def client_optimizer(configuration: Mapping[str, Any]) -> Any:
     """Returns the clients' optimizer, or the rate of plain SGD; `None` without.
 
     Args:
-      settings: The settings of the optimizer.
+      configuration: The run's flags.
     """
-    rate = settings.client_learning_rate
-    if settings.client_optimizer == "momentum":
-        return tff.learning.optimizers.build_sgdm(rate, settings.client_momentum)
-    if settings.client_optimizer == "adam":
+    rate = configuration["client_learning_rate"]
+    if configuration["client_optimizer"] == "momentum":
+        return tff.learning.optimizers.build_sgdm(
+            rate, configuration["client_momentum"]
+        )
+    if configuration["client_optimizer"] == "adam":
         return tff.learning.optimizers.build_adam(rate)
     return rate
 
 
-def _client_rate_schedule(local: LocalTraining) -> optimizers.Schedule | None:
-    decay: Any = local.client_rate_decay
-    decay_rounds: Any = local.client_rate_decay_rounds
-    if local.client_rate_schedule == "exponential":
-        staircase: Any = local.client_rate_staircase
-        return optimizers.exponential(decay, decay_rounds, staircase)
-    if local.client_rate_schedule == "per_round_factor":
+def _client_rate_schedule(
+    kind: str | None, decay: Any, rounds: Any, staircase: Any
+) -> optimizers.Schedule | None:
+    if kind == "exponential":
+        return optimizers.exponential(decay, rounds, staircase)
+    if kind == "per_round_factor":
         return optimizers.per_round_factor(decay)
-    if local.client_rate_schedule == "inverse_sqrt":
-        return optimizers.inverse_sqrt(decay_rounds)
-    return None
+    return optimizers.inverse_sqrt(rounds) if kind == "inverse_sqrt" else None
 
 
-def _server_rate_schedule(server: ServerTraining) -> optimizers.Schedule | None:
-    if server.server_learning_rate is None:
+def _server_rate_schedule(
+    configuration: Mapping[str, Any],
+) -> optimizers.Schedule | None:
+    if configuration["server_learning_rate"] is None:
         return None
-    warm_up_rounds: Any = server.server_warm_up_rounds
-    if server.server_rate_scaling != "none":
-        scaling: Any = server.server_rate_scaling
-        reference: Any = server.reference_clients_per_round
+    warm_up_rounds = configuration["server_warm_up_rounds"]
+    if configuration["server_rate_scaling"] != "none":
         return optimizers.cohort_scaling(
-            server.clients_per_round,
-            reference,
-            scaling,
+            configuration["clients_per_round"],
+            configuration["reference_clients_per_round"],
+            configuration["server_rate_scaling"],
             warm_up_rounds,
-            server.server_warm_up_from or "reference",
+            configuration["server_warm_up_from"] or "reference",
         )
     return optimizers.warm_up(warm_up_rounds) if warm_up_rounds else None
 
 
-def _aggregator(settings: Aggregation) -> tff.aggregators.AggregationFactory | None:
+def _aggregator(
+    configuration: Mapping[str, Any],
+) -> tff.aggregators.AggregationFactory | None:
     factory = None
-    if settings.adaptive_clipping:
-        clipping: dict[str, Any] = {
-            "initial_clipping_norm": settings.clipping_initial_norm,
-            "target_quantile": settings.clipping_quantile,
-            "learning_rate": settings.clipping_learning_rate,
-        }
-        factory = aggregators.adaptive_clipping_factory(**clipping)
-    if settings.cohort_measurements:
+    if configuration["adaptive_clipping"]:
+        factory = aggregators.adaptive_clipping_factory(
+            initial_clipping_norm=configuration["clipping_initial_norm"],
+            target_quantile=configuration["clipping_quantile"],
+            learning_rate=configuration["clipping_learning_rate"],
+        )
+    if configuration["cohort_measurements"]:
         # Outside the clipping, so as to measure what the clients computed.
         factory = aggregators.cohort_measurements_factory(factory)
     return factory

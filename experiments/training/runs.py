@@ -18,7 +18,6 @@ from experiments import terminal
 from experiments.analysis import style
 from experiments.flags.errors import UserError, as_user_errors
 from experiments.flags.flag import TASK
-from experiments.flags.sections import Cohorts, Evaluation, Execution
 from experiments.flags.settings import RunSettings
 from experiments.reports import plots, results, writing
 from experiments.reports.summary import describe
@@ -153,11 +152,15 @@ class Runs:
         self._users_callbacks = user_callbacks.load(users or ())
         participants.check_trackers(self.settings[0].circumstances["track"])
         with as_user_errors(*_BAD_INPUT):
-            contexts.set_execution_context(self.settings[0].section(Execution))
+            contexts.set_execution_context(
+                self.settings[0].configuration["execution"],
+                self.settings[0].configuration["clients_per_round"],
+                self.settings[0].circumstances,
+            )
             data = {}
             for run in self.settings:
                 task = self._load(run)
-                check_cohort(run.section(Cohorts), run.algorithm, task)
+                check_cohort(run, task)
                 # Unlike a path's own method, it takes any path.
                 if os.path.exists(run.folder / run_directory.CHECKPOINT_FILE):
                     data[run] = data_identity.data_arguments(run, task)
@@ -177,7 +180,7 @@ class Runs:
         for run in self.settings:
             if run not in self._finished and run.label not in built:
                 task = self._load(run)
-                cohorts.build_cohorts(run.section(Cohorts), task.train)
+                cohorts.build_cohorts(run.configuration, task.train)
                 with terminal.saying(f"building {run.label}"):
                     process = processes.build_process(run, task)
                 given = run.configuration["initial_weights"]
@@ -238,9 +241,7 @@ class Runs:
                 process = processes.build_process(settings, task)
             with as_user_errors(*_TROUBLE), participants.naming_trackers():
                 taking_part = [
-                    *participants.build_callbacks(
-                        settings.section(Evaluation), task, progress
-                    ),
+                    *participants.build_callbacks(settings, task, progress),
                     *self._further(),
                     *(build() for build in self._users_callbacks),
                     self._interrupt,
@@ -294,18 +295,17 @@ def _server_state_bytes(process: tff.learning.templates.LearningProcess) -> int:
     return sum(spec.shape.num_elements() * spec.dtype.size for spec in specs)
 
 
-def check_cohort(settings: Cohorts, algorithm: str, task: tasks.Task) -> None:
-    """Raises unless an algorithm can train a task with the clients per round.
+def check_cohort(settings: RunSettings, task: tasks.Task) -> None:
+    """Raises unless a run's algorithm can train its task with the clients per round.
 
     Args:
-      settings: The flags of cohorts.
-      algorithm: The algorithm's name.
-      task: The task.
+      settings: The run.
+      task: Its task, loaded.
 
     Raises:
       UserError: If it cannot; the message names the flag.
     """
-    cohort = settings.clients_per_round
+    cohort, algorithm = settings.configuration["clients_per_round"], settings.algorithm
     if cohort > len(task.train):
         raise UserError(
             f"--clients_per_round is {cohort}, but task {task.name} has only "
@@ -319,7 +319,7 @@ def check_cohort(settings: Cohorts, algorithm: str, task: tasks.Task) -> None:
             f"{len(task.train)} training clients of task {task.name} in every round. "
             f"Give --clients_per_round={len(task.train)}."
         )
-    left_out = settings.straggler_left_out
+    left_out = settings.configuration["straggler_left_out"]
     if method.needs_full_participation and left_out:
         raise UserError(
             f"--straggler_left_out is {left_out:g}, but {algorithm} needs all "

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import pathlib
 
 import numpy as np
 import pytest
@@ -46,7 +47,16 @@ def result(algorithm="fed_avg", seed=1, accuracies=(0.1, 0.5, 0.9), losses=(2, 1
         "failures": [],
     }
     return Result(
-        settings.RunSettings(configuration, {"output_dir": ""}), rows, summary
+        settings.RunSettings(
+            **{name: configuration[name] for name in ("task", "seed", "rounds")},
+            algorithm=algorithm,
+            configuration=configuration,
+            circumstances={},
+            folder=pathlib.Path(),
+            label=algorithm,
+        ),
+        rows,
+        summary,
     )
 
 

@@ -3,7 +3,6 @@
 import pytest
 import tensorflow as tf
 
-from experiments.flags.sections import Execution
 from experiments.training import contexts
 from tests.experiments.programs import resolve
 from tff_drift import execution, system
@@ -24,7 +23,7 @@ def asked(monkeypatch):
 
 def _set_context(cohort):
     run = resolve(f"--clients_per_round={cohort}")
-    contexts.set_execution_context(run.section(Execution))
+    contexts.set_execution_context("local", cohort, run.circumstances)
 
 
 @pytest.mark.parametrize(("cohort", "expected"), [(8, [1]), (7, [])])
