@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import inspect
+import types
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
-from tff_drift import checks, compat
+from tff_drift import autograph, checks, client_works, compat
 from tff_drift.algorithms import CLIENT_STATES
 from tff_drift.client_states import ClientStates
 from tff_drift.execution.round_runner import current_runner
@@ -215,6 +216,36 @@ def run_round(
       cohort: The clients.
     """
     return current_runner().run_round(process, server_state, cohort)
+
+
+def clients_alone(
+    spec: client_works.ModelSpec,
+    client_type: Any,
+    prepare: Callable[[], Callable[[Any, Any], Any]],
+) -> Any:
+    """Returns a round without a server, which `run_round` takes in place of a process.
+
+    Args:
+      spec: The model, whose weights are sent.
+      client_type: The type of what a client has.
+      prepare: Builds the models that a client needs, in the current graph. Returns what
+        it does, a function of the weights and of what it has, whose results a round
+        returns client by client.
+    """
+
+    @compat.tf_computation(spec.weights_type, client_type)
+    def of_client(weights: Any, client: Any) -> Any:
+        return autograph.traced_as_written(prepare())(weights, client)
+
+    @compat.federated_computation(
+        compat.FederatedType(spec.weights_type, compat.SERVER),
+        compat.FederatedType(client_type, compat.CLIENTS),
+    )
+    def next_fn(weights: Any, clients: Any) -> Any:
+        sent = compat.federated_broadcast(weights)
+        return compat.federated_map(of_client, (sent, clients))
+
+    return types.SimpleNamespace(next=next_fn)
 
 
 def unstack_client_states(

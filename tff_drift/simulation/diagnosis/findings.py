@@ -121,7 +121,10 @@ class Findings:
             # Without halves too, where few clients have far longer gradients.
             is_noise = all(each["g2_naive"].low > 0 for each in differences)
             return "noise" if is_noise else "unclear"
-        if self._labels_are_alike() and all(
+        # Clients with a class each have orthogonal gradients at the start as well as
+        # those that contradict each other, and yet a common model.
+        far, chance = self._mean_label_distances() or (np.inf, 0.0)
+        if far <= _SKEWED * chance and all(
             each["agreement_of_others"].low <= 0 for each in differences
         ):
             differ = all(each["g2"].low > 0 for each in differences)
@@ -137,23 +140,11 @@ class Findings:
             return "unequal_work"
         return _LIMITS[first[1]]
 
-    def _labels_are_alike(self) -> bool:
-        """Returns whether labels are known to be no reason for other gradients.
-
-        Clients with a class each have orthogonal gradients at the start as well as
-        those that contradict each other, and yet a common model.
-        """
-        if self.labels is None:
-            return False
-        far, chance = self._mean_label_distances(self.labels)
-        return far <= _SKEWED * chance
-
-    def _mean_label_distances(
-        self, labels: tuple[np.ndarray, np.ndarray]
-    ) -> tuple[float, float]:
-        """Returns the mean over examples of each of two distances of clients."""
-        far, chance = (np.average(each, weights=self.sizes) for each in labels)
-        return float(far), float(chance)
+    def _mean_label_distances(self) -> list[float] | None:
+        """Returns the means over examples of both distances, if there are any."""
+        return self.labels and [
+            float(np.average(each, weights=self.sizes)) for each in self.labels
+        ]
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -186,8 +177,8 @@ class Findings:
         differ = "differ" if last["g2"].low > 0 else "cannot be told from alike"
         of_noise = _share(last["noise_share"].value)
         labels = "Labels are not a number for each example, and were not compared."
-        if self.labels is not None:
-            far, chance = self._mean_label_distances(self.labels)
+        if distances := self._mean_label_distances():
+            far, chance = distances
             labels = (
                 f"A client's labels are {far:.2f} from everyone's (total variation); "
                 f"chance would put clients of these sizes at {chance:.2f}."

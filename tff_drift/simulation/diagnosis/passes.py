@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_drift import autograph, checks, client_works, compat, tensors
-from tff_drift.simulation.cohorts import Cohort, run_round
+from tff_drift import checks, client_works, compat, tensors
+from tff_drift.simulation.cohorts import Cohort, clients_alone, run_round
 from tff_drift.simulation.data import label_errors, not_finite
 from tff_drift.simulation.data.batching import generator
 from tff_drift.simulation.data.client_datasets import ClientDatasets
@@ -53,12 +53,9 @@ class Pass:
         self._vector = tensors.vector_type(spec.weights_type.trainable)
         client_type = compat.to_type(_client_data(spec.data_type, self._vector))
 
-        @compat.tf_computation(spec.weights_type, client_type)
-        def of_client(weights: Any, client: Any) -> Any:
+        def prepare() -> Any:
             run = work.prepare(spec, spec.loop_implementation)
 
-            @tf.function
-            @autograph.as_written
             def measure(weights: Any, client: Any) -> Any:
                 context = client_works.LocalContext(
                     tuple(tf.nest.flatten(weights.trainable)),
@@ -69,17 +66,9 @@ class Pass:
                 outcome = run(weights, client["examples"], context)
                 return tensors.to_vector(outcome.update), outcome.rejected
 
-            return measure(weights, client)
+            return measure
 
-        @compat.federated_computation(
-            compat.FederatedType(spec.weights_type, compat.SERVER),
-            compat.FederatedType(client_type, compat.CLIENTS),
-        )
-        def next_fn(weights: Any, clients: Any) -> Any:
-            sent = compat.federated_broadcast(weights)
-            return compat.federated_map(of_client, (sent, clients))
-
-        self._next = next_fn
+        self._process = clients_alone(spec, client_type, prepare)
 
     def __call__(
         self,
@@ -107,7 +96,7 @@ class Pass:
         given = corrections or [nothing] * len(ids)
 
         def next_fn(weights: Any, data: Sequence[Any]) -> Any:
-            return self._next(weights, list(map(_client_data, data, given)))
+            return self._process.next(weights, list(map(_client_data, data, given)))
 
         process: Any = types.SimpleNamespace(next=next_fn)
         names = list(ids)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import types
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import autograph, client_works, compat
+from tff_drift import client_works, compat
 from tff_drift.models import ModelFn
-from tff_drift.simulation.cohorts import Cohort, run_round
+from tff_drift.simulation.cohorts import Cohort, clients_alone, run_round
 from tff_drift.simulation.data import label_errors
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 
@@ -48,12 +47,9 @@ class LocalTraining:
         spec = client_works.build_model_spec(model_fn)
         work.check_model(spec)
 
-        @compat.tf_computation(spec.weights_type, spec.data_type)
-        def of_client(weights: Any, dataset: Any) -> Any:
+        def prepare() -> Any:
             model = spec.build()
 
-            @tf.function
-            @autograph.as_written
             def trained(weights: Any, dataset: Any) -> Any:
                 x = tuple(tf.nest.flatten(weights.trainable))
                 context = client_works.LocalContext(
@@ -73,17 +69,9 @@ class LocalTraining:
                 )
                 return own, outcome.rejected
 
-            return trained(weights, dataset)
+            return trained
 
-        @compat.federated_computation(
-            compat.FederatedType(spec.weights_type, compat.SERVER),
-            compat.FederatedType(spec.data_type, compat.CLIENTS),
-        )
-        def next_fn(weights: Any, clients: Any) -> Any:
-            sent = compat.federated_broadcast(weights)
-            return compat.federated_map(of_client, (sent, clients))
-
-        self._process: Any = types.SimpleNamespace(next=next_fn)
+        self._process = clients_alone(spec, spec.data_type, prepare)
         self._clients = train.fitting("train", spec.data_type.element)
         specs = compat.type_to_tf_tensor_specs(spec.weights_type)
         self._weights = tff.learning.models.ModelWeights(
