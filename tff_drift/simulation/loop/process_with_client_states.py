@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow_federated as tff
 
 from tff_drift import checks, compat
 from tff_drift.algorithms import StatefulLearningProcess
-from tff_drift.client_states import ClientStates, InMemoryClientStates
+from tff_drift.client_states import (
+    ClientStates,
+    ClientStatesError,
+    InMemoryClientStates,
+)
 from tff_drift.simulation.cohorts import Cohort, Selection, run_round
 from tff_drift.simulation.loop.client_state_types import (
     check_store_fits,
     next_type,
+    rounds_of,
 )
-from tff_drift.simulation.loop.store_in_step import StoreInStep
 
 
-class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProcess):
+class ProcessWithClientStates(tff.learning.templates.LearningProcess):
     """A learning process whose clients' states are kept beside it, in a store.
 
     A round takes the cohort's datasets by client id:
@@ -70,7 +74,8 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
         Args:
           process: A process of `tff_drift.algorithms` whose clients keep a state.
           client_states: Where they are kept, a store made with
-            `process.initial_client_state`; by default in RAM.
+            `process.initial_client_state`; by default in RAM. What it holds belongs to
+            its latest version.
 
         Raises:
           TypeError: If `process` is not one whose clients keep a state, or
@@ -89,9 +94,14 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
         self.num_clients = process.num_clients
         self.needs_full_participation = process.needs_full_participation
         self.weight_places = process.weight_places
-        StoreInStep.__init__(self, client_states)
-        tff.learning.templates.LearningProcess.__init__(
-            self,
+        self.client_states = client_states
+        # The round of the server state that the store belongs to; None while it is
+        # between two, or if nobody has said.
+        self._round: int | None = max(
+            client_states.versions, default=None if len(client_states) else 0
+        )
+        self._can_go_back = False
+        super().__init__(
             process.initialize,
             _Next(self, next_type(process)),
             process.get_model_weights,
@@ -99,6 +109,88 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
             get_hparams_fn=process.get_hparams,
             set_hparams_fn=process.set_hparams,
         )
+
+    def begin(self, state: Any) -> None:
+        """Says that the store holds the clients' states of a server state.
+
+        Args:
+          state: The server state that the next round begins with.
+
+        Raises:
+          TypeError: If it is not a server state of this kind of process.
+        """
+        self._round = rounds_of(state)
+
+    def is_in_step(self, state: Any) -> bool:
+        """Returns whether the store holds the clients' states of a server state.
+
+        Args:
+          state: The server state.
+
+        Raises:
+          TypeError: If it is not a server state of this kind of process.
+        """
+        return self._round == rounds_of(state)
+
+    def keep_versions(self) -> None:
+        """Allows `next` to repeat the last round, from a version that the store holds.
+
+        For loops that may discard a round and train it again, such as `train_model`.
+        """
+        self._can_go_back = True
+
+    def go_to(self, state: Any, fingerprint: str | None = None) -> None:
+        """Brings the store to a server state, if it holds that version.
+
+        Args:
+          state: The server state.
+          fingerprint: That of the version, if it is known.
+
+        Raises:
+          ClientStatesError: If the store does not hold the version, or other states
+            under it.
+          TypeError: If it is not a server state of this kind of process.
+        """
+        rounds = rounds_of(state)
+        self.client_states.restore(rounds, fingerprint)
+        self._round = rounds
+
+    def enter(self, state: Any) -> int:
+        """Returns the rounds of a server state that is about to be trained from.
+
+        Args:
+          state: The server state.
+
+        Raises:
+          ClientStatesError: If the store is at another round.
+          TypeError: If it is not a server state of this kind of process.
+        """
+        rounds = rounds_of(state)
+        if self._can_go_back and self._round == rounds + 1:
+            self.go_to(state)
+        if self._round != rounds:
+            held = "no round" if self._round is None else f"{self._round} rounds"
+            raise ClientStatesError(
+                f"client_states holds the states of {len(self.client_states)} clients "
+                f"after {held}, but state is the server's after {rounds}. Restore "
+                "the store's version of that round, or begin with an empty store and "
+                "the process's initial state; if they do belong together, call "
+                "begin(state)."
+            )
+        return rounds
+
+    def replace(self, rounds: int, keep: Callable[[], object]) -> None:
+        """Makes the store hold the states of the next server state.
+
+        Args:
+          rounds: The rounds of the server state that the round began with.
+          keep: Replaces the states.
+        """
+        # Between these lines the store is of no round: an interrupt that comes there
+        # must not save it.
+        self._round = None
+        keep()
+        self._round = rounds + 1
 
     def run_round(self, state: Any, cohort: Cohort) -> Any:
         """Runs a round, and keeps the clients' new states.
