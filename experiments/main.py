@@ -36,28 +36,22 @@ def run(arguments: Sequence[str] | None = None) -> int:
       after Ctrl-C, 143 after SIGTERM.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    status = terminal.call(functools.partial(_dispatch, words))
+    with terminal.ending() as end:
+        with terminal.beginning():
+            from experiments.flags import errors
+        try:
+            with terminal.beginning():
+                work = _understood(words)
+            work()
+        except errors.UserError as error:
+            print(f"tff-drift: error: {escape.terminal(str(error))}", file=sys.stderr)
+            end.status = error.status
     # In a notebook another command may follow, whose data has changed.
     if (runs := sys.modules.get("experiments.training.runs")) is not None:
         runs.forget_tasks()
-    if status > 2:  # By Ctrl-C or SIGTERM.
+    if end.status > 2:  # By Ctrl-C or SIGTERM.
         print(terminal.to_go_on(words), file=sys.stderr)
-    return status
-
-
-def _dispatch(words: list[str]) -> int:
-    with terminal.beginning():
-        from experiments.flags import errors
-    try:
-        with terminal.beginning():
-            work = _understood(words)
-        work()
-    except errors.UserError as error:
-        print(f"tff-drift: error: {escape.terminal(str(error))}", file=sys.stderr)
-        return error.status
-    except SystemExit as end:  # After help, or SIGTERM.
-        return int(end.code or 0)
-    return 0
+    return end.status
 
 
 def _understood(words: list[str]) -> Callable[[], None]:

@@ -15,7 +15,8 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import types
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any, TextIO, cast
 
@@ -27,16 +28,15 @@ _SECONDS_OF_SILENCE = 1.0
 _NOTICE = re.compile(rb"I\d{4} |WARNING: All log messages before absl::InitializeLog")
 
 
-def call(program: Callable[[], int]) -> int:
-    """Runs a program to its end, whatever its terminal does.
+@contextlib.contextmanager
+def ending() -> Iterator[types.SimpleNamespace]:
+    """A context in which a program comes to its end, whatever its terminal does.
 
-    Args:
-      program: Returns the exit status.
-
-    Returns:
-      The exit status: the program's, 130 after Ctrl-C, 1 if the output cannot be
-      written, 0 if its reader has seen enough.
+    Yields:
+      What has the exit `status`: 0, or what the program sets or exits with, 130 after
+      Ctrl-C, 1 if the output cannot be written, 0 if its reader has seen enough.
     """
+    end = types.SimpleNamespace(status=0)
     # TensorFlow and gRPC read these when they are loaded, and write what is of no use
     # to users otherwise; a user's own values stay.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -48,29 +48,31 @@ def call(program: Callable[[], int]) -> int:
             stream.reconfigure(errors="replace")
     try:
         with all_heard():
-            status = program()
+            try:
+                yield end
+            except SystemExit as request:  # After help, or SIGTERM.
+                end.status = int(request.code or 0)
             sys.stdout.flush()
     except KeyboardInterrupt:
-        status = _INTERRUPTED
+        end.status = _INTERRUPTED
     except ImportError as error:
         if not system.lacks_tff(error):
             raise
         print(f"tff-drift: error: {system.MISSING_TFF}", file=sys.stderr)
-        status = 1
+        end.status = 1
     except module_source.UnreadableError as error:
         print(f"tff-drift: error: {error}", file=sys.stderr)
-        status = 1
+        end.status = 1
     except OSError as error:
         _drop_unwritable_output()
-        status = 0 if isinstance(error, BrokenPipeError) else 1
+        end.status = 0 if isinstance(error, BrokenPipeError) else 1
         # Files have names; without one, it is what was printed.
         what = "" if error.filename else "the output cannot be written: "
-        if status:
+        if end.status:
             denied = isinstance(error, PermissionError)
             remedy = ". Change its permissions, or choose another." if denied else ""
             message = checks.within_limit(f"{what}{error}{remedy}")
             print(f"tff-drift: error: {message}", file=sys.stderr)
-    return status
 
 
 def _drop_unwritable_output() -> None:

@@ -177,10 +177,10 @@ def test_an_output_that_cannot_be_written(words):
 
 
 def test_a_file_that_must_not_be_read(capsys):
-    def program():
+    with terminal.ending() as end:
         raise PermissionError(errno.EACCES, "Permission denied", "summary.json")
 
-    assert terminal.call(program) == 1
+    assert end.status == 1
     assert capsys.readouterr().err == (
         "tff-drift: error: [Errno 13] Permission denied: 'summary.json'. "
         "Change its permissions, or choose another.\n"
