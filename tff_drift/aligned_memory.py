@@ -36,3 +36,14 @@ def make_read_only(array: np.ndarray) -> np.ndarray:
         owner.flags.writeable = False
         owner = owner.base
     return array
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """Returns a view of an array that cannot be written to.
+
+    Args:
+      array: The array, which its owner may write to.
+    """
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -11,7 +11,7 @@ import numpy as np
 
 from tff_drift import aligned_memory
 from tff_drift.client_states.store import Arrays, ClientStates, ClientStatesError
-from tff_drift.client_states.template import StateTemplate, read_only
+from tff_drift.client_states.template import StateTemplate
 
 _CLIENT_IDS = "client_ids"
 _ID_LENGTHS = "client_id_lengths"
@@ -131,7 +131,7 @@ class InMemoryClientStates(ClientStates):
         valid_from = self._last_version() + 1
         # There may not be the RAM for a copy: it comes before the first change.
         held = [
-            self._copy(arrays) if copy else [read_only(array) for array in arrays]
+            self._copy(arrays) if copy else list(map(aligned_memory.read_only, arrays))
             for arrays in states
         ]
         for client_id, arrays in zip(client_ids, held, strict=True):

@@ -213,10 +213,3 @@ class StateTemplate:
         pairs = itertools.zip_longest(theirs, ours, fillvalue="nothing")
         before, now = next(pair for pair in pairs if pair[0] != pair[1])
         return f"it had {before}, now it has {now}"
-
-
-def read_only(array: np.ndarray) -> np.ndarray:
-    """Returns a view of an array that cannot be written to."""
-    view = array.view()
-    view.flags.writeable = False
-    return view

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import inspect
+import operator
 import types
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -75,10 +76,6 @@ class Selection(Mapping[str, Any]):
         return len(self._client_ids)
 
 
-def _at_once(keep: Callable[[], object]) -> None:
-    keep()
-
-
 @dataclasses.dataclass(frozen=True)
 class Cohort:
     """The clients of a round, their data and their states.
@@ -97,7 +94,7 @@ class Cohort:
     data: ClientDatasets | Mapping[str, Any]
     states: ClientStates | None = None
     next_clients: Sequence[str] = ()
-    replacing: Callable[[Callable[[], object]], None] = _at_once
+    replacing: Callable[[Callable[[], object]], object] = operator.call
 
     __repr__ = checks.shown_fields
 

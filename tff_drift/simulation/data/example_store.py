@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 import tree
 
-from tff_drift import checks
+from tff_drift import aligned_memory, checks
 from tff_drift.simulation.data.examples import (
     Examples,
     Transform,
@@ -81,12 +81,6 @@ def _checked_result(function: str, client_id: str, examples: Examples) -> Exampl
         return checked(client_id, examples)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{function} returned no examples. {error}") from error
-
-
-def _read_only(array: np.ndarray) -> np.ndarray:
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 def _check_same_dtypes(client_id: str, spec: Any, outside: Any) -> None:
@@ -275,7 +269,7 @@ class ExampleStore:
             return examples
         # They may be those of the cache, or of the user, which are there for later
         # rounds too.
-        given = tf.nest.map_structure(_read_only, examples)
+        given = tf.nest.map_structure(aligned_memory.read_only, examples)
         with _naming_client(client_id, "transformed"):
             returned = self.transform(given, generator)
         result = _checked_result("transform", client_id, returned)

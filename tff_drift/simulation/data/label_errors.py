@@ -59,9 +59,11 @@ def _explained(
     if found := _INDEX.search(complaint):
         number, last = int(found[1]), int(found[2]) - 1
         place = _find(datasets, cohort, "x", number)
-        has_labels = bool(cohort) and _has_labels(datasets.examples(cohort[0]))
-        in_labels = _find(datasets, cohort, "y", number) if has_labels else None
-        if in_labels:
+        first = datasets.examples(cohort[0]) if cohort else ()
+        # Where something says which arrays are the labels.
+        if _part(first, "y") is not first and (
+            in_labels := _find(datasets, cohort, "y", number)
+        ):
             return _of_a_table(number, last, place, in_labels)
         return place and (
             f"{place}: found {number}, but the model has an embedding for 0 to {last}. "
@@ -89,11 +91,6 @@ def _part(examples: Examples, name: str) -> Examples:
     if isinstance(examples, tuple) and len(examples) in (2, 3):
         return getattr(examples, name, examples["xy".index(name)])
     return examples
-
-
-def _has_labels(examples: Examples) -> bool:
-    """Whether something says which arrays are the labels."""
-    return _part(examples, "y") is not examples
 
 
 def _find(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,28 +23,6 @@ PERCENTILES = (5, 25, 50, 75, 95)
 
 # `model weights -> metrics by name`.
 Evaluation = Callable[[Any], "collections.OrderedDict[str, Any]"]
-
-
-class ClientEvaluation:
-    """An evaluation on test clients, which `build_evaluation` builds.
-
-    Attributes:
-      settings: What its metrics depend on, in JSON values by name.
-    """
-
-    def __init__(self, evaluate: Evaluation, settings: Mapping[str, Any]) -> None:
-        """Describes an evaluation.
-
-        Args:
-          evaluate: The evaluation.
-          settings: What its metrics depend on.
-        """
-        self._evaluate = evaluate
-        self.settings = settings
-
-    def __call__(self, model_weights: Any) -> collections.OrderedDict[str, Any]:
-        """Returns the metrics of a model's weights."""
-        return self._evaluate(model_weights)
 
 
 def client_statistics(name: str, values: Sequence[float]) -> dict[str, float]:
@@ -219,5 +197,7 @@ def build_evaluation(
             metrics.update(client_statistics(name, of_clients))
         return metrics
 
+    # What its metrics depend on, for callbacks.
     settings = {"accuracy_metric": accuracy_metric, **evaluated.digest()}
-    return ClientEvaluation(evaluate, settings)
+    evaluate.settings = settings  # type: ignore[attr-defined]
+    return evaluate

@@ -194,19 +194,13 @@ def _states_where_trained(
     if given is not None or not isinstance(process, StatefulLearningProcess):
         yield given
         return
-    folder = _client_states_folder(output_dir)
+    folder = None
+    if isinstance(output_dir, OutputDir):
+        folder = own_folder(pathlib.Path(output_dir.path), CLIENT_STATES_FOLDER)
     runner = current_runner()
     states = runner.open_client_states(process.initial_client_state, folder)
     with contextlib.ExitStack() as closing:
         yield None if states is None else closing.enter_context(states)
-
-
-def _client_states_folder(output_dir: _Kept) -> pathlib.Path | None:
-    """Returns where client states are kept that outlive the program."""
-    if not isinstance(output_dir, OutputDir):
-        return None
-    run = pathlib.Path(output_dir.path)
-    return own_folder(run, CLIENT_STATES_FOLDER)
 
 
 def _check_process_and_data(process: Any, train: Any) -> None:

@@ -69,7 +69,11 @@ class TrainingLoop:
         traffic = model_traffic(process)
         initial_state_is_given = initial_state is not None
         if initial_state is None:
-            initial_state = _build_initial_state(process, initial_weights)
+            initial_state = process.initialize()
+            if initial_weights is not None:
+                initial_state = process.set_model_weights(
+                    initial_state, initial_weights
+                )
         hyperparameters = metrics.flatten_metrics(
             _hyperparameters(process, initial_state)
         )
@@ -242,7 +246,10 @@ class TrainingLoop:
             callback.after_row(view)
 
     def _sample(self, round_number: int) -> Sequence[str]:
-        return _checked_cohort(self._sampling(round_number), round_number)
+        cohort: Any = self._sampling(round_number)
+        name = f"what sampling returns in round {round_number}"
+        checks.check_list(name, cohort, "a list of client ids")
+        return cohort
 
     def _sample_ahead(self, round_number: int) -> None:
         """Samples a round's clients before it begins: a context may load them.
@@ -252,21 +259,6 @@ class TrainingLoop:
         sampling = self._sampling
         if isinstance(sampling, Described) and sampling.is_described_whole:
             self._next_cohort = self._sample(round_number)
-
-
-def _checked_cohort(cohort: Any, round_number: int) -> Sequence[str]:
-    """Returns what a sampling returned, if it is clients."""
-    name = f"what sampling returns in round {round_number}"
-    checks.check_list(name, cohort, "a list of client ids")
-    return cohort
-
-
-def _build_initial_state(
-    process: tff.learning.templates.LearningProcess,
-    weights: tff.learning.models.ModelWeights | None,
-) -> Any:
-    state = process.initialize()
-    return state if weights is None else process.set_model_weights(state, weights)
 
 
 def _hyperparameters(

@@ -99,7 +99,7 @@ def are_of_data(phrases: Sequence[str]) -> bool:
     """
     names = list(map(_name, phrases))
     # Of test clients alone, another number may be what was asked for.
-    known = _OF_CLIENTS if any(map(_is_of_training, names)) else ()
+    known = _OF_CLIENTS if any(name.startswith("train.") for name in names) else ()
     of_data = (*examples_digest.HASHES, *known)
     return all(name.rpartition(".")[2] in of_data for name in names)
 
@@ -115,10 +115,6 @@ def without_hashes(phrases: Sequence[str]) -> list[str]:
 
 def _name(phrase: str) -> str:
     return phrase.partition(_WAS)[0]
-
-
-def _is_of_training(name: str) -> bool:
-    return name.startswith("train.")
 
 
 def comparable(configuration: Mapping[str, Any]) -> dict[str, Any]:

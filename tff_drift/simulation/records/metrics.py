@@ -215,7 +215,10 @@ def training_columns(metrics: Any) -> MetricsRecord:
     """
     row: MetricsRecord = {}
     names: dict[str, str] = {}
-    for path, leaf in sorted(_leaves(metrics), key=_is_not_of_training):
+    leaves = sorted(
+        _leaves(metrics), key=lambda leaf: not leaf[0].startswith(_TRAINING_METRICS)
+    )
+    for path, leaf in leaves:
         name = _UNSAFE_CHARACTERS.sub("_", path)
         if name.startswith(_TRAINING_METRICS):
             name = TRAIN_PREFIX + name[len(_TRAINING_METRICS) :]
@@ -228,10 +231,6 @@ def training_columns(metrics: Any) -> MetricsRecord:
                 "Choose another name."
             )
     return row
-
-
-def _is_not_of_training(leaf: tuple[str, Any]) -> bool:
-    return not leaf[0].startswith(_TRAINING_METRICS)
 
 
 def of_nobody(row: Mapping[str, Number]) -> MetricsRecord:

@@ -17,13 +17,9 @@ _PREFIX = "final_train_"
 Model = Callable[[TrainingRun, Any], Any]
 
 
-def _model_of_process(run: TrainingRun, state: Any) -> Any:
-    return run.process.get_model_weights(state)
-
-
 def _checked_model(model: Model | None) -> Model:
     if model is None:
-        return _model_of_process
+        return lambda run, state: run.process.get_model_weights(state)
     checks.check_callable("model", model, "a function of a run and a server state")
     return model
 
