@@ -6,7 +6,7 @@ import abc
 import collections
 import copy
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -216,20 +216,6 @@ class CorrectedCloudStep(ServerStep):
         return collections.OrderedDict(state, aggregate_model=tuple(trainable))
 
 
-def _next_of_optimizer(
-    optimizer: tff.learning.optimizers.Optimizer,
-    state: Any,
-    weights: Any,
-    gradients: Any,
-) -> tuple[Any, Any]:
-    new_state, moved = autograph.of_user(optimizer.next)(state, weights, gradients)
-    of_optimizer = f"that next of {_SERVER_OPTIMIZER} returns"
-    return (
-        returned.as_like(f"The state {of_optimizer}", new_state, state),
-        returned.as_like(f"The weights {of_optimizer}", moved, weights),
-    )
-
-
 class OptimizerStep(ServerStep):
     """x <- ServerOpt(x, η_g, Δ): a step of any TFF optimizer.
 
@@ -242,43 +228,55 @@ class OptimizerStep(ServerStep):
 
     def scheduled(self, schedule: optimizers.Schedule) -> ServerStep:
         """Returns the step with the optimizer's rate scheduled."""
-        return OptimizerStep(optimizers.build_scheduled(self._optimizer, schedule))
+        scheduled = copy.copy(self)
+        scheduled._optimizer = optimizers.build_scheduled(self._optimizer, schedule)
+        return scheduled
 
-    def initial_state(self, trainable: Tensors) -> ServerState:
+    def initial_state(self, trainable: Tensors) -> Any:
         """Returns the optimizer's initial state."""
-        specs = tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in trainable)
+        specs = self._structured(
+            tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in trainable
+        )
         optimizers.check_dtypes(_SERVER_OPTIMIZER, self._optimizer, specs)
-        return collections.OrderedDict(optimizer=self._optimizer.initialize(specs))
+        return self._stored(self._optimizer.initialize(specs))
 
     def next(
-        self,
-        state: ServerState,
-        trainable: Tensors,
-        pseudo_gradient: Tensors,
-        cohort: Cohort,
+        self, state: Any, trainable: Tensors, pseudo_gradient: Tensors, cohort: Cohort
     ) -> ServerResult:
         """Takes a step of the optimizer."""
         del cohort
-        optimizer_state, trainable = _next_of_optimizer(
-            self._optimizer,
-            state["optimizer"],
-            tuple(trainable),
-            tuple(pseudo_gradient),
+        own, weights = self._own(state), self._structured(trainable)
+        new_own, moved = autograph.of_user(self._optimizer.next)(
+            own, weights, self._structured(pseudo_gradient)
         )
+        of_optimizer = f"that next of {_SERVER_OPTIMIZER} returns"
+        new_own = returned.as_like(f"The state {of_optimizer}", new_own, own)
+        moved = returned.as_like(f"The weights {of_optimizer}", moved, weights)
         return ServerResult(
-            collections.OrderedDict(optimizer=optimizer_state),
-            trainable,
+            self._stored(new_own),
+            tuple(tf.nest.flatten(moved)),
             collections.OrderedDict(),
         )
 
-    def get_hparams(self, state: ServerState) -> collections.OrderedDict[str, Any]:
+    def get_hparams(self, state: Any) -> collections.OrderedDict[str, Any]:
         """Returns the optimizer's hyperparameters."""
-        return self._optimizer.get_hparams(state["optimizer"])
+        return self._optimizer.get_hparams(self._own(state))
 
-    def set_hparams(self, state: ServerState, hparams: Any) -> ServerState:
+    def set_hparams(self, state: Any, hparams: Any) -> Any:
         """Returns the state with other hyperparameters of the optimizer."""
-        optimizer_state = self._optimizer.set_hparams(state["optimizer"], hparams)
-        return collections.OrderedDict(optimizer=optimizer_state)
+        return self._stored(self._optimizer.set_hparams(self._own(state), hparams))
+
+    def _own(self, state: Any) -> Any:
+        """Returns the optimizer's state."""
+        return state["optimizer"]
+
+    def _stored(self, own: Any) -> Any:
+        """Returns the state that has the optimizer's."""
+        return collections.OrderedDict(optimizer=own)
+
+    def _structured(self, tensors: Iterable[Any]) -> Any:
+        """Returns tensors in the structure in which the optimizer takes them."""
+        return tuple(tensors)
 
 
 class PlainOptimizerStep(OptimizerStep):
@@ -295,43 +293,14 @@ class PlainOptimizerStep(OptimizerStep):
         super().__init__(optimizer)
         self._like = like
 
-    def scheduled(self, schedule: optimizers.Schedule) -> ServerStep:
-        """Returns the step with the optimizer's rate scheduled."""
-        optimizer = optimizers.build_scheduled(self._optimizer, schedule)
-        return PlainOptimizerStep(optimizer, self._like)
+    def _own(self, state: Any) -> Any:
+        return state
 
-    def initial_state(self, trainable: Tensors) -> Any:
-        """Returns the optimizer's initial state."""
-        del trainable
-        optimizers.check_dtypes(_SERVER_OPTIMIZER, self._optimizer, self._like)
-        return self._optimizer.initialize(self._like)
+    def _stored(self, own: Any) -> Any:
+        return own
 
-    def next(
-        self,
-        state: Any,
-        trainable: Tensors,
-        pseudo_gradient: Tensors,
-        cohort: Cohort,
-    ) -> ServerResult:
-        """Takes a step of the optimizer."""
-        del cohort
-        state, weights = _next_of_optimizer(
-            self._optimizer,
-            state,
-            tf.nest.pack_sequence_as(self._like, trainable),
-            tf.nest.pack_sequence_as(self._like, pseudo_gradient),
-        )
-        return ServerResult(
-            state, tuple(tf.nest.flatten(weights)), collections.OrderedDict()
-        )
-
-    def get_hparams(self, state: Any) -> collections.OrderedDict[str, Any]:
-        """Returns the optimizer's hyperparameters."""
-        return self._optimizer.get_hparams(state)
-
-    def set_hparams(self, state: Any, hparams: Any) -> Any:
-        """Returns the state with other hyperparameters of the optimizer."""
-        return self._optimizer.set_hparams(state, hparams)
+    def _structured(self, tensors: Iterable[Any]) -> Any:
+        return tf.nest.pack_sequence_as(self._like, list(tensors))
 
 
 class StepAround(ServerStep):
