@@ -78,76 +78,58 @@ def wrap_factory(
     )
 
 
-class _WeightedFactory(tff.aggregators.WeightedAggregationFactory):
+class _Factory:
     """See `wrap_factory`."""
 
-    def __init__(
-        self,
-        inner_factory: tff.aggregators.WeightedAggregationFactory,
-        describe: DescribeFn,
-    ) -> None:
+    def __init__(self, inner_factory: Any, describe: DescribeFn) -> None:
         self._inner_factory = inner_factory
         self._describe = describe
+
+    def _create(
+        self, value_type: compat.Type, *weight_type: compat.Type
+    ) -> tff.templates.AggregationProcess:
+        check_floats("value_type", value_type)
+        for each in weight_type:
+            checks.check_instance("weight_type", each, compat.Type)
+        inner_process = self._inner_factory.create(value_type, *weight_type)
+        steps = self._describe(inner_process, value_type, *(weight_type or (None,)))
+        remedy = "Return wrapping.Steps(initialize, next)."
+        checks.check_instance("What describe returns", steps, Steps, remedy=remedy)
+
+        def weighted(state: Any, value: Any, weight: Any) -> Any:
+            return _zipped(steps.next(state, value, weight))
+
+        def unweighted(state: Any, value: Any) -> Any:
+            return _zipped(steps.next(state, value, None))
+
+        initialize_fn = compat.federated_computation(
+            lambda: _at_server(steps.initialize())
+        )
+        next_fn = compat.federated_computation(
+            weighted if weight_type else unweighted,
+            initialize_fn.type_signature.result,
+            *(
+                compat.FederatedType(each, compat.CLIENTS)
+                for each in (value_type, *weight_type)
+            ),
+        )
+        return tff.templates.AggregationProcess(initialize_fn, next_fn)
+
+
+class _WeightedFactory(_Factory, tff.aggregators.WeightedAggregationFactory):
+    """See `wrap_factory`."""
 
     def create(
         self, value_type: compat.Type, weight_type: compat.Type
     ) -> tff.templates.AggregationProcess:
-        check_floats("value_type", value_type)
-        checks.check_instance("weight_type", weight_type, compat.Type)
-        inner_process = self._inner_factory.create(value_type, weight_type)
-        steps = _checked(self._describe(inner_process, value_type, weight_type))
-        initialize_fn = _initialize_fn(steps)
-
-        @compat.federated_computation(
-            initialize_fn.type_signature.result,
-            compat.FederatedType(value_type, compat.CLIENTS),
-            compat.FederatedType(weight_type, compat.CLIENTS),
-        )
-        def next_fn(
-            state: compat.Value, value: compat.Value, weight: compat.Value
-        ) -> tff.templates.MeasuredProcessOutput:
-            return _zipped(steps.next(state, value, weight))
-
-        return tff.templates.AggregationProcess(initialize_fn, next_fn)
+        return self._create(value_type, weight_type)
 
 
-class _UnweightedFactory(tff.aggregators.UnweightedAggregationFactory):
+class _UnweightedFactory(_Factory, tff.aggregators.UnweightedAggregationFactory):
     """See `wrap_factory`."""
 
-    def __init__(
-        self,
-        inner_factory: tff.aggregators.UnweightedAggregationFactory,
-        describe: DescribeFn,
-    ) -> None:
-        self._inner_factory = inner_factory
-        self._describe = describe
-
     def create(self, value_type: compat.Type) -> tff.templates.AggregationProcess:
-        check_floats("value_type", value_type)
-        inner_process = self._inner_factory.create(value_type)
-        steps = _checked(self._describe(inner_process, value_type, None))
-        initialize_fn = _initialize_fn(steps)
-
-        @compat.federated_computation(
-            initialize_fn.type_signature.result,
-            compat.FederatedType(value_type, compat.CLIENTS),
-        )
-        def next_fn(
-            state: compat.Value, value: compat.Value
-        ) -> tff.templates.MeasuredProcessOutput:
-            return _zipped(steps.next(state, value, None))
-
-        return tff.templates.AggregationProcess(initialize_fn, next_fn)
-
-
-def _checked(steps: Any) -> Steps:
-    remedy = "Return wrapping.Steps(initialize, next)."
-    checks.check_instance("What describe returns", steps, Steps, remedy=remedy)
-    return steps
-
-
-def _initialize_fn(steps: Steps) -> compat.Computation:
-    return compat.federated_computation(lambda: _at_server(steps.initialize()))
+        return self._create(value_type)
 
 
 def _zipped(
