@@ -56,9 +56,10 @@ def test_columns_of_the_driver_are_not_for_the_process(column):
         metrics.training_columns({column: np.int32(7)})
 
 
-def test_evaluation_columns():
-    row = metrics.evaluation_columns({"loss": np.float32(3.0), "deep": {"er": 1}})
-    assert row == {"test_loss": 3.0, "test_deep/er": 1}
+def test_columns_of_an_evaluation():
+    found = {"loss": np.float32(3.0), "deep": {"er": 1}}
+    row = metrics.columns_of("evaluation", found)
+    assert row == {"loss": 3.0, "deep/er": 1}
 
 
 def test_what_is_no_number_of_a_table_is_left_out():

@@ -250,20 +250,3 @@ def of_nobody(row: Mapping[str, Number]) -> MetricsRecord:
         else value
         for name, value in row.items()
     }
-
-
-def evaluation_columns(metrics: Any) -> MetricsRecord:
-    """Returns the columns of an evaluation's result.
-
-    Args:
-      metrics: A mapping of numbers, possibly nested.
-
-    Returns:
-      The numbers by their column names.
-
-    Raises:
-      TypeError: If a value is not a number, or an array of more than 16.
-      ValueError: If two names become one.
-    """
-    columns = columns_of("evaluation", metrics)
-    return {TEST_PREFIX + path: value for path, value in columns.items()}

@@ -11,33 +11,55 @@ from tff_drift.simulation.evaluation.client_evaluation import Evaluation
 from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
 from tff_drift.simulation.records import metrics
 
-_EVALUATION = "a function of the model weights, as build_evaluation returns"
 _PREFIX = "final_train_"
 # `run, server state -> model weights`.
 Model = Callable[[TrainingRun, Any], Any]
 
 
-def _checked_model(model: Model | None) -> Model:
-    if model is None:
-        return lambda run, state: run.process.get_model_weights(state)
-    checks.check_callable("model", model, "a function of a run and a server state")
-    return model
+class _Evaluation(Callback):
+    """Evaluates a model at some rounds; the arguments are `PeriodicEvaluation`'s."""
+
+    def __init__(self, evaluation: Evaluation, model: Model | None) -> None:
+        what = "a function of the model weights, as build_evaluation returns"
+        checks.check_callable("evaluation", evaluation, what)
+        if model is not None:
+            what = "a function of a run and a server state"
+            checks.check_callable("model", model, what)
+        self._evaluation, self._model = evaluation, model
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What metrics depend on, as far as it is known."""
+        settings: dict[str, Any] = {}
+        model = self._model
+        if model is not None:
+            # Of an object or a partial function, the name is that of its class.
+            name = getattr(model, "__qualname__", type(model).__qualname__)
+            settings["model"] = getattr(model, "settings", name)
+        of_evaluation = getattr(self._evaluation, "settings", None)
+        if of_evaluation is not None:
+            settings["evaluation"] = dict(of_evaluation)
+        return settings
+
+    def before_training(self, run: TrainingRun) -> metrics.MetricsRecord | None:
+        """Remembers the run."""
+        self._run = run
+        return None
+
+    def _columns(self, state: Any, prefix: str) -> metrics.MetricsRecord:
+        """Returns the metrics of a state, under names that begin with a prefix."""
+        if self._model is None:
+            weights = self._run.process.get_model_weights(state)
+        else:
+            weights = self._model(self._run, state)
+        found: Any = self._evaluation(weights)
+        what = "a mapping of metrics by name, such as {'accuracy': 0.5}"
+        checks.check_instance("what evaluation returns", found, Mapping, what)
+        columns = metrics.columns_of("evaluation", found)
+        return {prefix + name: value for name, value in columns.items()}
 
 
-def _settings(evaluation: Evaluation, model: Model | None) -> dict[str, Any]:
-    """Returns what metrics depend on, as far as it is known."""
-    settings: dict[str, Any] = {}
-    if model is not None:
-        # Of an object or a partial function, the name is that of its class.
-        name = getattr(model, "__qualname__", type(model).__qualname__)
-        settings["model"] = getattr(model, "settings", name)
-    of_evaluation = getattr(evaluation, "settings", None)
-    if of_evaluation is not None:
-        settings["evaluation"] = dict(of_evaluation)
-    return settings
-
-
-class PeriodicEvaluation(Callback):
+class PeriodicEvaluation(_Evaluation):
     """Evaluates the model before the first round, every few rounds, and in the last.
 
     The columns are `test_<name>` for each metric, and `seconds_evaluation`.
@@ -71,22 +93,18 @@ class PeriodicEvaluation(Callback):
             `rounds_per_evaluation` not an integer.
           ValueError: If `rounds_per_evaluation` is below 1.
         """
-        checks.check_callable("evaluation", evaluation, _EVALUATION)
+        super().__init__(evaluation, model)
         checks.check_integer("rounds_per_evaluation", rounds_per_evaluation)
-        self._evaluation = evaluation
         self._every = int(rounds_per_evaluation)
-        self._model = _checked_model(model)
-        self._given_model = model
 
     @property
     def settings(self) -> Mapping[str, Any]:
         """The rounds from one evaluation to the next, and what is evaluated on what."""
-        found = _settings(self._evaluation, self._given_model)
-        return {"rounds_per_evaluation": self._every, **found}
+        return {"rounds_per_evaluation": self._every, **super().settings}
 
     def before_training(self, run: TrainingRun) -> metrics.MetricsRecord | None:
         """Evaluates the initial model, if the run begins."""
-        self._run = run
+        super().before_training(run)
         return self._evaluate(run.state) if run.rounds_completed == 0 else None
 
     def after_round(
@@ -99,13 +117,12 @@ class PeriodicEvaluation(Callback):
 
     def _evaluate(self, state: Any) -> metrics.MetricsRecord:
         start = time.perf_counter()
-        found = self._evaluation(self._model(self._run, state))
-        columns = metrics.evaluation_columns(_checked(found))
+        columns = self._columns(state, metrics.TEST_PREFIX)
         columns[metrics.SECONDS_EVALUATION] = metrics.seconds_since(start)
         return columns
 
 
-class FinalEvaluation(Callback):
+class FinalEvaluation(_Evaluation):
     """Evaluates the model once, after the last round, on clients of your choice.
 
     Charles et al. (2021), On Large-Cohort Training for Federated Learning,
@@ -133,40 +150,21 @@ class FinalEvaluation(Callback):
         Raises:
           TypeError: If an argument has the wrong type.
         """
-        checks.check_callable("evaluation", evaluation, _EVALUATION)
+        super().__init__(evaluation, model)
         checks.check_instance("prefix", prefix, str, "a string")
-        self._evaluation = evaluation
         self._prefix = prefix
-        self._model = _checked_model(model)
-        self._given_model = model
 
     @property
     def settings(self) -> Mapping[str, Any]:
         """What is evaluated on what, and another prefix than the usual one."""
-        found = _settings(self._evaluation, self._given_model)
+        found = super().settings
         # Runs of earlier versions, which did not keep it, mostly have the usual one.
         return found if self._prefix == _PREFIX else {"prefix": self._prefix, **found}
-
-    def before_training(self, run: TrainingRun) -> None:
-        """Remembers the run."""
-        self._run = run
 
     def after_round(
         self, round_number: int, state: Any, row: Mapping[str, Any]
     ) -> metrics.MetricsRecord | None:
         """Evaluates the model, if the round is the last one."""
         del row
-        if round_number != self._run.rounds:
-            return None
-        found = self._evaluation(self._model(self._run, state))
-        return {
-            self._prefix + name: value
-            for name, value in metrics.columns_of("evaluation", _checked(found)).items()
-        }
-
-
-def _checked(found: Any) -> Mapping[str, Any]:
-    """Returns what an evaluation returned, if it is metrics by name."""
-    what = "a mapping of metrics by name, such as {'accuracy': 0.5}"
-    checks.check_instance("what evaluation returns", found, Mapping, what)
-    return found
+        is_last = round_number == self._run.rounds
+        return self._columns(state, self._prefix) if is_last else None
