@@ -17,6 +17,7 @@ from tff_drift.models import (
     keras2_arguments,
     keras2_labels,
     keras2_metrics,
+    metric_labels,
 )
 from tff_drift.models.constraints import check_unconstrained
 from tff_drift.models.metric_states import check_different_names
@@ -227,13 +228,7 @@ class _Keras2Model(tff.learning.models.VariableModel, HasKerasWeights):
                 "first batch, and the model does not tell its outputs. Give the model "
                 "a tf.keras.Input, or make a metric with all its variables."
             )
-        labels, outputs = (
-            tf.nest.map_structure(
-                lambda spec: tf.zeros([size or 1 for size in spec.shape], spec.dtype),
-                structure,
-            )
-            for structure in (self._labels, output)
-        )
+        labels, outputs = metric_labels.zeros_of((self._labels, output))
         try:
             metric.update_state(keras2_labels.as_column(labels, outputs), outputs)
         except (TypeError, ValueError) as error:

@@ -18,6 +18,17 @@ _MISFIT = (TypeError, ValueError, IndexError, tf.errors.OpError)
 _OTHERS = ("Mean", "MeanMetricWrapper", "Metric", "Sum")
 
 
+def zeros_of(specs: Any) -> Any:
+    """Returns a batch of one example of zeros.
+
+    Args:
+      specs: A structure of anything with a shape and a dtype.
+    """
+    return tf.nest.map_structure(
+        lambda spec: tf.zeros([size or 1 for size in spec.shape], spec.dtype), specs
+    )
+
+
 def check_counts(
     argument: str, metric: Any, labels: Any, outputs: Any, count: Callable[..., Any]
 ) -> None:

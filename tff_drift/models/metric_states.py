@@ -325,14 +325,8 @@ def _made(metric: Any) -> Any:
 def _make_variables(state: _KerasMetric, label_spec: Any, output_spec: Any) -> None:
     """Makes a metric create its variables."""
 
-    def zeros(structure: Any) -> Any:
-        return tf.nest.map_structure(
-            lambda spec: tf.zeros([size or 1 for size in spec.shape], spec.dtype),
-            structure,
-        )
-
     def update() -> None:
-        labels, predictions = zeros(label_spec), zeros(output_spec)
+        labels, predictions = metric_labels.zeros_of((label_spec, output_spec))
         state.metric.update_state(*state.arguments(labels, predictions))
         state.metric.reset_state()
 

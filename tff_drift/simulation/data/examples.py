@@ -37,6 +37,19 @@ def take(examples: Examples, rows: Any) -> Examples:
     return tf.nest.map_structure(lambda leaf: leaf[rows], examples)
 
 
+def first_row(marked: np.ndarray) -> int | None:
+    """Returns the first example of an array with a value that is marked.
+
+    Args:
+      marked: Whether each value is.
+
+    Returns:
+      The example; `None` if there is none.
+    """
+    rows = np.flatnonzero(marked.reshape(len(marked), -1).any(axis=1))
+    return int(rows[0]) if rows.size else None
+
+
 def num_bytes(examples: Examples) -> int:
     """Returns the RAM that `examples` hold, strings included."""
     total = 0
@@ -207,8 +220,8 @@ def _of_numpy(leaf: Any) -> Any:
 
 
 def _check_given(missing: np.ndarray) -> None:
-    if missing.any():
-        example = int(np.argmax(missing.reshape(len(missing), -1).any(axis=1)))
+    example = first_row(missing)
+    if example is not None:
         raise ValueError(
             f"example {example} has a missing or masked value. Fill such values, or "
             "leave these examples out."

@@ -11,7 +11,7 @@ import tree
 
 from tff_drift import checks
 from tff_drift.simulation.data.client_datasets import ClientDatasets
-from tff_drift.simulation.data.examples import Examples
+from tff_drift.simulation.data.examples import Examples, first_row
 
 # What TensorFlow's cross-entropy and its gather say, on CPUs, through any context.
 _LABEL = re.compile(
@@ -107,8 +107,7 @@ def _find(
                     continue
                 with np.errstate(invalid="ignore"):
                     whole = leaf.astype(np.int64) if kinds == "f" else leaf
-                rows = (whole == number).reshape(len(leaf), -1).any(axis=1)
-                if rows.any():
-                    example = int(np.argmax(rows))
+                example = first_row(whole == number)
+                if example is not None:
                     return f"client {checks.shown(client_id)}, example {example}"
     return None

@@ -20,7 +20,7 @@ from absl import logging
 from tff_drift import casts, checks, compat
 from tff_drift.models.example_weights import CLIENT_WEIGHT
 from tff_drift.simulation.data import client_weights
-from tff_drift.simulation.data.examples import Examples
+from tff_drift.simulation.data.examples import Examples, first_row
 
 # How to get to an array in a structure: by names and numbers.
 _Path = tuple[int | str, ...]
@@ -74,8 +74,8 @@ class ValueCheck:
         for cast in self._casts:
             leaf = np.asarray(_at(examples, cast.path))
             changes = casts.changed_values(leaf, cast.wanted)
-            if changes is not None and changes.any():
-                example = int(np.argmax(changes.reshape(len(leaf), -1).any(axis=1)))
+            example = None if changes is None else first_row(changes)
+            if example is not None:
                 value = leaf[changes][0]
                 raise ValueError(
                     f"client {checks.shown(client_id)}, example {example}: found "
@@ -109,8 +109,8 @@ class ValueCheck:
 def _check_weight(client_id: str, weights: np.ndarray) -> None:
     """Raises unless the examples of a client have one weight that a mean can take."""
     wrong = ~((weights >= 0) & np.isfinite(weights) & (weights == weights[0]))
-    if wrong.any():
-        example = int(np.argmax(wrong.reshape(len(weights), -1).any(axis=1)))
+    example = first_row(wrong)
+    if example is not None:
         raise ValueError(
             f"client {checks.shown(client_id)}, example {example}: found "
             f"{weights[wrong][0]!s} as {CLIENT_WEIGHT}, and {weights.flat[0]!s} in its "

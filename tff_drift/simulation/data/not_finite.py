@@ -11,16 +11,19 @@ from absl import logging
 
 from tff_drift import checks
 from tff_drift.simulation.data.client_datasets import ClientDatasets
+from tff_drift.simulation.data.examples import first_row
 
 _MOST_NAMED = 3
 
 
-def suspects(datasets: ClientDatasets, client_ids: Iterable[str]) -> str:
-    """Returns where clients' examples are not finite, a clause; empty if nowhere.
+def remedy(datasets: ClientDatasets, client_ids: Iterable[str], otherwise: str) -> str:
+    """Returns what to do about clients of which something is not finite, a clause.
 
     Args:
       datasets: The clients' data.
-      client_ids: The clients to look at.
+      client_ids: The clients.
+      otherwise: What to do where their examples are finite. Where they are not, it is
+        to look at those, which are named.
     """
     found: list[str] = []
     for client_id in client_ids:
@@ -28,11 +31,12 @@ def suspects(datasets: ClientDatasets, client_ids: Iterable[str]) -> str:
         if example is None:
             continue
         if len(found) == _MOST_NAMED:
-            return "; ".join([*found, "..."])
+            found.append("...")
+            break
         found.append(
             f"client {checks.shown(client_id)}, example {example}, is not finite"
         )
-    return "; ".join(found)
+    return f"Suspect the data: {'; '.join(found)}" if found else otherwise
 
 
 def is_finite(leaves: Iterable[Any]) -> bool:
@@ -53,25 +57,21 @@ def warn_of_sums(datasets: ClientDatasets, broken: Sequence[str], count: int) ->
       broken: Those clients, at least one.
       count: How many clients were evaluated.
     """
-    remedy = "Look at the scale of their examples"
-    if found := suspects(datasets, broken):
-        remedy = f"Suspect the data: {found}"
     logging.warning(
         "The evaluation's sums are not finite for %d of %d clients, such as %s. %s.",
         len(broken),
         count,
         checks.shown(broken[0]),
-        remedy,
+        remedy(datasets, broken, "Look at the scale of their examples"),
     )
 
 
 def _first(datasets: ClientDatasets, client_id: str) -> int | None:
     """Returns a client's first example with a value that is not finite."""
-    rows: list[int] = []
-    for leaf in tree.flatten(datasets.examples(client_id)):
-        if leaf.dtype.kind not in "fc":
-            continue
-        bad = ~np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)
-        if bad.any():
-            rows.append(int(np.argmax(bad)))
-    return min(rows, default=None)
+    floats = (
+        leaf
+        for leaf in tree.flatten(datasets.examples(client_id))
+        if leaf.dtype.kind in "fc"
+    )
+    rows = (first_row(~np.isfinite(leaf)) for leaf in floats)
+    return min((row for row in rows if row is not None), default=None)

@@ -108,9 +108,8 @@ class Pass:
             found = run_round(process, weights, Cohort(number, ids, train))
         pairs = zip(names, found, strict=True)
         if broken := list(dict.fromkeys(name for name, (_, bad) in pairs if bad)):
-            remedy = "Take a smaller client_optimizer_fn, or correct their examples"
-            if suspects := not_finite.suspects(whole, broken):
-                remedy = f"Suspect the data: {suspects}"
+            otherwise = "Take a smaller client_optimizer_fn, or correct their examples"
+            remedy = not_finite.remedy(whole, broken, otherwise)
             raise ValueError(
                 f"train: {len(broken)} of {len(set(names))} clients, such as "
                 f"{checks.shown(broken[0])}, have updates that are not finite. "

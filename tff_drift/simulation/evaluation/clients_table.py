@@ -162,15 +162,12 @@ def _check_training(
 
 def _warn_of_diverged(train: ClientDatasets, client_ids: Sequence[str]) -> None:
     if client_ids:
-        remedy = "Take a smaller client_optimizer_fn"
-        if suspects := not_finite.suspects(train, client_ids):
-            remedy = f"Suspect the data: {suspects}"
         logging.warning(
             "The local training of %d clients, such as %s, diverged: they keep the "
             "global model. %s.",
             len(client_ids),
             checks.shown(client_ids[0]),
-            remedy,
+            not_finite.remedy(train, client_ids, "Take a smaller client_optimizer_fn"),
         )
 
 

@@ -115,9 +115,8 @@ class FailureWatch(Callback):
         else:
             return
         self._has_told = True
-        remedy = "Take a smaller rate, or a gradient_clipping_norm"
-        if suspects := not_finite.suspects(self._run.train, self._run.cohort):
-            remedy = f"Suspect the data: {suspects}"
+        otherwise = "Take a smaller rate, or a gradient_clipping_norm"
+        remedy = not_finite.remedy(self._run.train, self._run.cohort, otherwise)
         logging.warning("Round %d: %s. %s.", round_number, what, remedy)
 
 
