@@ -154,6 +154,27 @@ def test_run_training_takes_it_as_it_is(train):
         )
 
 
+def test_it_says_of_itself_what_its_process_says(train):
+    kept = ProcessWithClientStates(built("scaffold"))
+    # Of the 3 x 4 weights and 4 biases, and of as many of the control variate, 4 bytes
+    # each way; a client's weight goes up beside them.
+    model = (3 * 4 + 4) * 4
+    assert simulation.model_traffic(kept) == simulation.Traffic(
+        bytes_down=2 * model, bytes_up=2 * model + 4, model_bytes=model
+    )
+    result = simulation.run_training(kept, train, rounds=1, cohort_size=2)
+    assert result.rows[0]["bytes_down"] == 2 * 2 * model
+    assert result.rows[0]["bytes_up"] == 2 * (2 * model + 4)
+
+
+@pytest.mark.parametrize(
+    "name", ["message_down", "message_up", "needs_full_participation", "settings"]
+)
+def test_an_attribute_of_its_process(name):
+    process = built("fed_dyn")
+    assert getattr(ProcessWithClientStates(process), name) == getattr(process, name)
+
+
 def test_an_asynchronous_context(train):
     process = built("scaffold")
     kept = ProcessWithClientStates(process)

@@ -14,7 +14,6 @@ from tff_drift import checks
 from tff_drift.algorithms.composition.settings import digest_of
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.loop.callbacks.base import Callback
-from tff_drift.simulation.loop.process_with_client_states import ProcessWithClientStates
 
 
 def training_arguments(
@@ -37,8 +36,6 @@ def training_arguments(
     Raises:
       TypeError: If the settings of a callback are not a mapping.
     """
-    if isinstance(process, ProcessWithClientStates):
-        process = process.process
     arguments: dict[str, Any] = {
         "train": batching_of(train),
         "method": getattr(process, "settings", None),

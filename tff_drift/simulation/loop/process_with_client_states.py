@@ -59,8 +59,11 @@ class ProcessWithClientStates(tff.learning.templates.LearningProcess):
       client_states: The store.
       process: The process that was given.
       control_variate: The process's own, see `StatefulLearningProcess`.
+      message_down: Likewise.
+      message_up: Likewise.
       num_clients: Likewise.
       needs_full_participation: Likewise.
+      settings: Likewise.
       weight_places: Likewise.
     """
 
@@ -91,8 +94,11 @@ class ProcessWithClientStates(tff.learning.templates.LearningProcess):
         check_store_fits(process, client_states)
         self.process = process
         self.control_variate = process.control_variate
+        self.message_down = process.message_down
+        self.message_up = process.message_up
         self.num_clients = process.num_clients
         self.needs_full_participation = process.needs_full_participation
+        self.settings = process.settings
         self.weight_places = process.weight_places
         self.client_states = client_states
         # The round of the server state that the store belongs to; None while it is

@@ -11,7 +11,6 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks, compat
-from tff_drift.algorithms import ComposedLearningProcess
 
 # The client weight that goes up beside the pseudo-gradient is one float32.
 _CLIENT_WEIGHT_BYTES = np.dtype(np.float32).itemsize
@@ -106,8 +105,12 @@ def model_traffic(process: tff.learning.templates.LearningProcess) -> Traffic:
     check_process(process)
     weights_type: Any = process.get_model_weights.type_signature.result
     model_bytes = num_bytes(weights_type.trainable)
-    bytes_down, bytes_up = model_bytes, model_bytes + _CLIENT_WEIGHT_BYTES
-    if isinstance(process, ComposedLearningProcess):
-        bytes_down += num_bytes(process.message_down)
-        bytes_up += num_bytes(process.message_up)
-    return Traffic(bytes_down, bytes_up, model_bytes)
+    # Processes that are not of this library do not say what else they send.
+    nothing = compat.to_type(())
+    beside_down = num_bytes(getattr(process, "message_down", nothing))
+    beside_up = num_bytes(getattr(process, "message_up", nothing))
+    return Traffic(
+        bytes_down=model_bytes + beside_down,
+        bytes_up=model_bytes + _CLIENT_WEIGHT_BYTES + beside_up,
+        model_bytes=model_bytes,
+    )

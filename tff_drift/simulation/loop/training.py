@@ -24,10 +24,7 @@ from tff_drift.simulation.loop.callbacks.base import Callback
 from tff_drift.simulation.loop.callbacks.failure_watch import FailureWatch
 from tff_drift.simulation.loop.callbacks.progress import Progress
 from tff_drift.simulation.loop.callbacks.release import ReleaseRows
-from tff_drift.simulation.loop.process_with_client_states import (
-    ProcessWithClientStates,
-    check_participation,
-)
+from tff_drift.simulation.loop.process_with_client_states import check_participation
 from tff_drift.simulation.loop.rounds import Rounds
 from tff_drift.simulation.loop.traffic import check_process
 from tff_drift.simulation.loop.training_loop import TrainingLoop
@@ -253,8 +250,6 @@ def _fitting(process: Any, train: ClientDatasets) -> ClientDatasets:
 
 def _check_weighting(process: Any, train: ClientDatasets) -> None:
     """Raises if clients have weights, and a process counts them by something else."""
-    if isinstance(process, ProcessWithClientStates):
-        process = process.process
     # Of TFF's processes, and of a user's own, it is not known.
     weighting = getattr(process, "settings", {}).get("client_weighting", CLIENT_WEIGHT)
     if weighting != CLIENT_WEIGHT and client_weights.are_in(train.element_spec):
