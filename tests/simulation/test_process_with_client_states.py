@@ -215,6 +215,42 @@ def test_states_of_another_round_are_refused(train):
     fresh.next(second, cohort(train, 1))
 
 
+@pytest.mark.parametrize("kind", ["ram", "disk"])
+def test_a_store_that_others_wrote_is_refused(kind, train, tmp_path):
+    process = built("scaffold")
+    with store(kind, process, tmp_path / "states") as states:
+        first, second = (ProcessWithClientStates(process, states) for _ in range(2))
+        start = first.initialize()
+        state, _ = first.next(start, cohort(train, 0))
+        refused = pytest.raises(
+            client_states.ClientStatesError, match="client_states was written since"
+        )
+        with refused:
+            second.next(start, cohort(train, 0))
+        states.scatter(["client_0"], [process.initial_client_state])
+        with refused:
+            first.next(state, cohort(train, 1))
+        # Of no run, but it is said to be.
+        first.begin(state)
+        state, _ = first.next(state, cohort(train, 1))
+        states.commit(2)
+        state, _ = first.next(state, cohort(train, 2))
+        states.restore(2)
+        with refused:
+            first.next(state, cohort(train, 3))
+
+
+def test_a_store_that_was_changed_since_its_version_is_of_no_round(train):
+    process = built("scaffold")
+    kept = ProcessWithClientStates(process)
+    saved, _ = kept.next(kept.initialize(), cohort(train, 0))
+    kept.client_states.commit(1)
+    ProcessWithClientStates(process, kept.client_states).next(saved, cohort(train, 1))
+    again = ProcessWithClientStates(process, kept.client_states)
+    with pytest.raises(client_states.ClientStatesError, match="after no round"):
+        again.next(saved, cohort(train, 1))
+
+
 def test_bad_arguments_are_errors(train):
     process = built("scaffold")
     plain = models.fed_avg(0.1)

@@ -111,6 +111,7 @@ class InMemoryClientStates(ClientStates):
             for index, client_id in enumerate(ids)
         }
         with self._lock:
+            self._num_writes += 1
             self._entries = entries
             self._superseded = set()
             self._versions = {}

@@ -74,6 +74,7 @@ class ClientStates(abc.ABC):
         """
         self._template = StateTemplate(initial_state)
         self._lock = threading.RLock()
+        self._num_writes = 0
 
     @property
     def initial_state(self) -> Any:
@@ -84,6 +85,17 @@ class ClientStates(abc.ABC):
     def state_nbytes(self) -> int:
         """The bytes of one client's state."""
         return self._template.nbytes
+
+    @property
+    def num_writes(self) -> int:
+        """How often states were replaced since the store was opened, by anyone."""
+        return self._num_writes
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether the present states are others than those of the last version."""
+        with self._lock:
+            return self._has_changes()
 
     def gather(self, client_ids: Sequence[str], *, copy: bool = True) -> list[Any]:
         """Returns the states of some clients.
@@ -160,6 +172,7 @@ class ClientStates(abc.ABC):
             for client_id, state in zip(ids, states, strict=True)
         ]
         with self._lock:
+            self._num_writes += 1
             self._write(ids, arrays, copy)
 
     def __len__(self) -> int:
@@ -237,6 +250,7 @@ class ClientStates(abc.ABC):
                     "has been changed. Use the store that was written with it, or "
                     "restart the run with an empty store."
                 )
+            self._num_writes += 1
             self._restore(int(version))
 
     def prune(self, version: int) -> None:

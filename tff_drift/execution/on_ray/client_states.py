@@ -253,6 +253,8 @@ class RayClientStates(ClientStates):
           new: Shards, and references to new states of their clients.
         """
         with self._lock:
+            # Rounds on Ray come here without `scatter`.
+            self._num_writes += 1
             if self._begun is None or self._begun[0] is not new:
                 self.begin_write(new)
             assert self._begun is not None

@@ -245,7 +245,8 @@ class ClientStatesProgramStateManager(compat.ProgramStateManager):
         if not self._process.is_in_step(state):
             raise ClientStatesError(
                 f"{self._store} is not at the round of the program state to save, "
-                f"{version}. Save a program state before the next round ends."
+                f"{version}. Save a program state before the next round ends, and "
+                "give each process a store of its own."
             )
         rounds = rounds_of(state)
         fingerprint = self._store.commit(rounds)

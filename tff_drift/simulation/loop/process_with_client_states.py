@@ -47,9 +47,9 @@ class ProcessWithClientStates(tff.learning.templates.LearningProcess):
 
     The clients' states belong to one server state: the one that the last `next`
     returned. `next` counts rounds in the server state, and refuses one of another
-    round, rather than to train on states that do not fit. Of a store that holds states
-    already, or a server state that has been trained before, `begin` says that they
-    belong together.
+    round, and a store that others wrote in between, rather than to train on states that
+    do not fit. Of a store that holds states already, or was written by hand, or a
+    server state that has been trained before, `begin` says that they belong together.
 
     `next` is not a computation to build others from: it runs in this program. Under an
     asynchronous context (`tff.framework.AsyncContext`) it returns an awaitable, under
@@ -78,7 +78,7 @@ class ProcessWithClientStates(tff.learning.templates.LearningProcess):
           process: A process of `tff_drift.algorithms` whose clients keep a state.
           client_states: Where they are kept, a store made with
             `process.initial_client_state`; by default in RAM. What it holds belongs to
-            its latest version.
+            its latest version, unless it was changed since.
 
         Raises:
           TypeError: If `process` is not one whose clients keep a state, or
@@ -103,9 +103,14 @@ class ProcessWithClientStates(tff.learning.templates.LearningProcess):
         self.client_states = client_states
         # The round of the server state that the store belongs to; None while it is
         # between two, or if nobody has said.
-        self._round: int | None = max(
-            client_states.versions, default=None if len(client_states) else 0
-        )
+        self._round: int | None = 0
+        if client_states.versions:
+            changed = client_states.has_changes
+            self._round = None if changed else max(client_states.versions)
+        elif len(client_states):
+            self._round = None
+        # What the store counted when it was of that round.
+        self._num_writes = client_states.num_writes
         self._can_go_back = False
         super().__init__(
             process.initialize,
@@ -125,7 +130,11 @@ class ProcessWithClientStates(tff.learning.templates.LearningProcess):
         Raises:
           TypeError: If it is not a server state of this kind of process.
         """
-        self._round = rounds_of(state)
+        self._set_round(rounds_of(state))
+
+    def _set_round(self, rounds: int) -> None:
+        self._num_writes = self.client_states.num_writes
+        self._round = rounds
 
     def is_in_step(self, state: Any) -> bool:
         """Returns whether the store holds the clients' states of a server state.
@@ -136,7 +145,10 @@ class ProcessWithClientStates(tff.learning.templates.LearningProcess):
         Raises:
           TypeError: If it is not a server state of this kind of process.
         """
-        return self._round == rounds_of(state)
+        return self._round == rounds_of(state) and not self._is_changed()
+
+    def _is_changed(self) -> bool:
+        return self._num_writes != self.client_states.num_writes
 
     def keep_versions(self) -> None:
         """Allows `next` to repeat the last round, from a version that the store holds.
@@ -159,7 +171,7 @@ class ProcessWithClientStates(tff.learning.templates.LearningProcess):
         """
         rounds = rounds_of(state)
         self.client_states.restore(rounds, fingerprint)
-        self._round = rounds
+        self._set_round(rounds)
 
     def enter(self, state: Any) -> int:
         """Returns the rounds of a server state that is about to be trained from.
@@ -168,10 +180,18 @@ class ProcessWithClientStates(tff.learning.templates.LearningProcess):
           state: The server state.
 
         Raises:
-          ClientStatesError: If the store is at another round.
+          ClientStatesError: If the store is at another round, or was written by
+            others.
           TypeError: If it is not a server state of this kind of process.
         """
         rounds = rounds_of(state)
+        if self._round is not None and self._is_changed():
+            raise ClientStatesError(
+                "client_states was written since this process was made or ended its "
+                "last round, by another process or by hand. Give each process a store "
+                "of its own; if the states held now do belong to state, call "
+                "begin(state)."
+            )
         if self._can_go_back and self._round == rounds + 1:
             self.go_to(state)
         if self._round != rounds:
@@ -196,7 +216,7 @@ class ProcessWithClientStates(tff.learning.templates.LearningProcess):
         # must not save it.
         self._round = None
         keep()
-        self._round = rounds + 1
+        self._set_round(rounds + 1)
 
     def run_round(self, state: Any, cohort: Cohort) -> Any:
         """Runs a round, and keeps the clients' new states.
@@ -209,7 +229,8 @@ class ProcessWithClientStates(tff.learning.templates.LearningProcess):
           The output of the round without the clients' states, see `Cohort.run`.
 
         Raises:
-          ClientStatesError: If the store is at another round than the server state.
+          ClientStatesError: If the store is at another round than the server state, or
+            was written by others.
           TypeError: If `state` is not a server state of this kind of process.
           ValueError: If the method needs all clients, and the cohort has fewer.
         """
