@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow_federated as tff
 
 from tests import models, stateful
 from tests.paper import reference, within
@@ -42,6 +43,32 @@ def test_without_the_term_it_is_fed_avg(local, each_context):
         driver.round(COHORT)
         driver.round(COHORT[:2])
     models.assert_bit_equal([drivers[0].model], [drivers[1].model])
+
+
+def test_tff_s_own_has_the_sign_of_the_term_reversed():
+    """What docs/migrating.md says of both.
+
+    The loss is (w - 1)^2 / 2, from w = 0 with mu = 1: the paper's steps are
+    w - 0.1 ((w - 1) + w), and those with the sign reversed w - 0.1 ((w - 1) - w).
+    """
+    steps, mu = 10, 1.0
+    batch = (np.eye(1, stateful.DIMENSION, dtype=np.float32), np.ones(1, np.float32))
+
+    def trained(process):
+        state = process.next(process.initialize(), [[batch] * steps]).state
+        return float(process.get_model_weights(state).trainable[0][0, 0])
+
+    sgd = tff.learning.optimizers.build_sgdm
+    of_tff = tff.learning.algorithms.build_weighted_fed_prox(
+        stateful.LinearRegression, mu, sgd(RATE), sgd(1.0)
+    )
+    assert trained(fed_prox(mu)) == pytest.approx((1 - 0.8**steps) / 2)
+    assert trained(of_tff) == pytest.approx(steps * RATE)
+    assert trained(fed_prox(0.0)) == pytest.approx(1 - 0.9**steps)
+    # Rounded in the document.
+    assert [(1 - 0.8**steps) / 2, 1 - 0.9**steps] == pytest.approx(
+        [0.446, 0.651], abs=5e-4
+    )
 
 
 @pytest.mark.parametrize("mu", [-0.1, float("inf"), "1"])
