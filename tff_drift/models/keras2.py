@@ -83,7 +83,7 @@ def from_keras2(
       A `tff.learning.models.VariableModel`.
 
     Raises:
-      TypeError: If an argument has the wrong type.
+      TypeError: If an argument has the wrong type; the message names it.
       ValueError: If the arguments do not fit each other or the model, or the model has
         constraints of its trainable weights; the message says which.
     """
@@ -91,6 +91,10 @@ def from_keras2(
         if checks.is_of_keras3(each):
             raise keras2_arguments.keras3_refused("tff_drift.models.from_keras2", each)
     keras2_arguments.check_built("keras_model", keras_model)
+    keras2_arguments.check_loss(loss)
+    keras2_arguments.check_metrics("metrics", metrics)
+    keras2_arguments.check_metrics("weighted_metrics", weighted_metrics)
+    keras2_arguments.check_input_spec(input_spec)
     batch = example_weights.split(input_spec)
     example_weights.check_class_weight(class_weight, batch.labels)
     outputs = keras2_arguments.outputs_by_name(keras_model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -78,6 +78,73 @@ def outputs_by_name(keras_model: Any) -> Outputs:
     if outputs.have_order:
         return outputs
     return Outputs({name: outputs[name] for name in sorted(outputs)}, have_order=False)
+
+
+def check_loss(loss: Any) -> None:
+    """Raises unless a loss, or each of several, is one of Keras 2.
+
+    Args:
+      loss: A loss, or a mapping or a list of those of the outputs.
+
+    Raises:
+      TypeError: If one is not, such as a name or a function.
+    """
+    if isinstance(loss, Mapping):
+        named = {f"loss[{checks.shown(name)}]": each for name, each in loss.items()}
+    elif isinstance(loss, list):
+        named = {f"loss[{place}]": each for place, each in enumerate(loss)}
+    else:
+        named = {"loss": loss}
+    for name, each in named.items():
+        if not isinstance(each, tf.keras.losses.Loss):
+            raise TypeError(
+                f"{name} must be a tf.keras.losses.Loss, such as "
+                "tf.keras.losses.MeanSquaredError(), or of several outputs a list of "
+                f"one for each, found {checks.shown(each)}."
+            )
+
+
+def check_metrics(name: str, metrics: Any) -> None:
+    """Raises unless metrics are a list of those of Keras 2.
+
+    Args:
+      name: The argument.
+      metrics: The metrics, or functions that make one; `None` for none.
+
+    Raises:
+      TypeError: If they are something else, such as names, or a mapping from outputs.
+    """
+    if not isinstance(metrics, (list, tuple, types.NoneType)):
+        raise TypeError(
+            f"{name} must be a list of tf.keras.metrics.Metrics, or of functions that "
+            f"make one, found {checks.shown(metrics)}. Each gets all outputs of a "
+            "model of several: metrics of single ones are for "
+            "tff_drift.models.from_keras3."
+        )
+    for place, each in enumerate(metrics or ()):
+        if not callable(each):
+            raise TypeError(
+                f"{name}[{place}] must be a tf.keras.metrics.Metric, or a function "
+                "that makes one, such as tf.keras.metrics.MeanAbsoluteError, found "
+                f"{checks.shown(each)}."
+            )
+
+
+def check_input_spec(input_spec: Any) -> None:
+    """Raises unless each part of a batch's specification is one.
+
+    Args:
+      input_spec: The structure.
+
+    Raises:
+      TypeError: If one is not, such as an array.
+    """
+    for each in tf.nest.flatten(input_spec):
+        if not isinstance(each, tf.TypeSpec):
+            raise TypeError(
+                "each of input_spec must be a tf.TensorSpec, found "
+                f"{checks.shown(each)}. Give train.element_spec."
+            )
 
 
 def check_losses_of_outputs(keras_model: Any, losses: Sequence[Any]) -> None:
