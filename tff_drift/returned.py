@@ -15,6 +15,26 @@ from tff_drift import autograph, checks
 
 
 @autograph.as_written
+def not_none(owner: object, name: str, found: Any) -> Any:
+    """Returns what a user's method returned, unless that is `None`.
+
+    Args:
+      owner: The object whose method it is.
+      name: The method's name.
+      found: What it returned.
+
+    Raises:
+      TypeError: If `found` is `None`, as of a method without `return`.
+    """
+    if found is None:
+        raise TypeError(
+            f"What {name} of {type(owner).__name__} returns must not be None. Is its "
+            "return missing?"
+        )
+    return found
+
+
+@autograph.as_written
 def as_like(what: str, found: Any, expected: Any) -> Any:
     """Returns what a user's function returned, in the structure that it should have.
 

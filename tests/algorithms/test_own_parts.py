@@ -217,6 +217,7 @@ def test_client_states_in_other_forms_are_refused(members, message):
             lambda self, context: context.initial_trainable,
             "hold one tensor, found 0, 1",
         ),
+        (returning(None), "not be None. Is its return missing"),
         (returning(0.0), r"have shape \(5,\) and dtype float32, found shape \(\),"),
         (returning(np.zeros(4, "f")), r"have shape \(5,\) .* found shape \(4,\),"),
         (
@@ -228,9 +229,91 @@ def test_client_states_in_other_forms_are_refused(members, message):
 def test_a_correction_that_is_no_vector_is_refused(correction, message):
     work = subclass(client_works.LocalSgd, correction=correction)(0.1)
     with pytest.raises(
-        TypeError, match=f"The vector that correction of Own returns must {message}"
+        TypeError,
+        match=f" correction of Own returns must {message}",
     ):
         compose(work)
+
+
+@pytest.mark.parametrize("value", [None, np.ones(5, "f")])
+def test_a_proximal_strength_that_is_no_scalar_is_refused(value):
+    members = {"proximal_strength": returning(value)}
+    for linear in ({}, {"client_weight_decay": 0.1}, {"gradient_clipping_norm": 1.0}):
+        with pytest.raises(
+            TypeError,
+            match="What proximal_strength of Own returns must be a number or a scalar",
+        ):
+            compose(subclass(client_works.LocalSgd, **members)(0.1, **linear))
+
+
+HOOKS_OF_A_WORK = [
+    "initial_hparams",
+    "prepare",
+    "init",
+    "step",
+    "initial_optimizer_state",
+]
+
+
+@pytest.mark.parametrize("hook", HOOKS_OF_A_WORK)
+def test_a_hook_of_a_work_without_return_is_refused(hook):
+    work = subclass(client_works.LocalSgd, **{hook: returning(None)})(0.1)
+    with pytest.raises(
+        TypeError,
+        match=rf"What {hook} of Own returns must not be None\. Is its return missing\?",
+    ):
+        compose(work)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (None, "hold 0, 1, found None"),
+        ((0.0, 0.0), r"have at '0' shape \(2, 2\) and dtype float32, found shape \(\)"),
+    ],
+)
+def test_an_update_of_other_shapes_is_refused(value, message):
+    work = subclass(client_works.LocalSgd, finish=returning(value))(0.1)
+    with pytest.raises(TypeError, match=f"What finish of Own returns must {message}"):
+        compose(work)
+
+
+HOOKS_OF_A_STEP = [
+    "initial_state",
+    "message",
+    "replace_model",
+    "get_hparams",
+    "set_hparams",
+    "control_variate",
+]
+
+
+@pytest.mark.parametrize("evaluated_model", ["aggregate", "average"])
+@pytest.mark.parametrize("hook", HOOKS_OF_A_STEP)
+def test_a_hook_of_a_server_step_without_return_is_refused(hook, evaluated_model):
+    members = {hook: returning(None), "has_control_variate": True}
+    members = {"control_variate": Step.aggregate_model, **members}
+    with pytest.raises(
+        TypeError,
+        match=rf"What {hook} of Own returns must not be None\. Is its return missing\?",
+    ):
+        compose(
+            client_works.LocalSgd(0.1),
+            subclass(Step, **members)(),
+            evaluated_model=evaluated_model,
+        )
+
+
+@pytest.mark.parametrize(
+    "name", ["update_non_finite", "model_norm", "pseudo_gradient_norm"]
+)
+def test_measurements_with_names_of_the_library_s_are_refused(name):
+    step = returns(measurements=lambda _: collections.OrderedDict({name: 1.0}))
+    with pytest.raises(
+        ValueError,
+        match=f"The measurements that next of Own returns hold {name}, a name of the",
+    ):
+        compose(Work(0.1), step)
 
 
 @pytest.mark.parametrize("evaluated_model", ["aggregate", "average"])

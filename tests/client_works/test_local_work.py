@@ -65,6 +65,47 @@ def test_a_client_without_examples_sends_zeros(work):
     assert int(result.num_examples) == 0
 
 
+class _WithRateIn(tff.learning.optimizers.Optimizer):
+    """SGD whose state is whatever holds its rate."""
+
+    def __init__(self, build_state):
+        self._build_state = build_state
+
+    def initialize(self, specs):
+        del specs
+        return self._build_state()
+
+    def next(self, state, weights, gradients):
+        rate = tf.reshape(tf.nest.flatten(state)[0], [])
+        return state, tf.nest.map_structure(
+            lambda w, g: w - rate * g, weights, gradients
+        )
+
+
+@pytest.mark.parametrize(
+    "build_state",
+    [
+        lambda: tf.constant(0.3),
+        lambda: 0.3,
+        lambda: np.float32(0.3),
+        lambda: tf.constant([0.3]),
+        lambda: [tf.constant(0.3)],
+        lambda: (tf.constant(0.3), tf.constant(1.0)),
+    ],
+    ids=["tensor", "number", "numpy", "vector", "list", "tuple"],
+)
+def test_a_client_optimizer_keeps_its_state_in_any_form(build_state):
+    own = algorithms.build_fed_avg(models.softmax_regression, _WithRateIn(build_state))
+    found, expected = (
+        models.trainable(
+            process, process.next(process.initialize(), models.datasets(CLIENTS)).state
+        )
+        for process in (own, models.fed_avg(0.3))
+    )
+    for actual, weights in zip(found, expected, strict=True):
+        np.testing.assert_allclose(actual, weights, rtol=1e-6, atol=1e-7)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_non_finite_update_is_rejected_with_its_metrics(bad):
     features, labels = CLIENTS[0]

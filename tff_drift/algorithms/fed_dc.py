@@ -56,14 +56,14 @@ class FedDcWork(client_works.LocalSgd):
         del context
         return self._alpha
 
-    def correction(self, context: client_works.LocalContext) -> tf.Tensor | None:
+    def correction(self, context: client_works.LocalContext) -> tf.Tensor | tuple[()]:
         """Returns α h_i + d - d_i."""
         state, parts = context.client_state, []
         if self._alpha:
             parts.append(self._alpha * state["drift"])
         if self._correct_gradients:
             parts.append(context.server_message - state["direction"])
-        return tf.add_n(parts) if parts else None
+        return tf.add_n(parts) if parts else ()
 
     def finish(
         self, context: client_works.LocalContext, state: Any, trainable: Tensors

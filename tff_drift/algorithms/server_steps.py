@@ -331,11 +331,13 @@ class StepAround(ServerStep):
 
     def get_hparams(self, state: ServerState) -> collections.OrderedDict[str, Any]:
         """Returns the inner step's hyperparameters."""
-        return self._step.get_hparams(state["step"])
+        hparams = self._step.get_hparams(state["step"])
+        return returned.not_none(self._step, "get_hparams", hparams)
 
     def set_hparams(self, state: ServerState, hparams: Any) -> ServerState:
         """Returns the state with other hyperparameters of the inner step."""
         step = self._step.set_hparams(state["step"], hparams)
+        returned.not_none(self._step, "set_hparams", step)
         return collections.OrderedDict(state, step=step)
 
 
@@ -359,12 +361,14 @@ class AveragedStep(StepAround):
 
     def control_variate(self, state: ServerState) -> Tensors:
         """Returns the inner step's control variate."""
-        return self._step.control_variate(state["step"])
+        variate = self._step.control_variate(state["step"])
+        return returned.not_none(self._step, "control_variate", variate)
 
     def initial_state(self, trainable: Tensors) -> ServerState:
         """Returns the inner state with an average of no models."""
+        step = self._step.initial_state(trainable)
         return collections.OrderedDict(
-            step=self._step.initial_state(trainable),
+            step=returned.not_none(self._step, "initial_state", step),
             average_model=tuple(trainable),
             total_weight=tf.constant(0.0),
         )
@@ -392,7 +396,8 @@ class AveragedStep(StepAround):
 
     def message(self, state: ServerState) -> Any:
         """Returns the inner step's message."""
-        return self._step.message(state["step"])
+        message = self._step.message(state["step"])
+        return returned.not_none(self._step, "message", message)
 
     def aggregate_model(self, state: ServerState, trainable: Tensors) -> Tensors:
         """Returns the inner step's aggregate model."""
@@ -400,8 +405,9 @@ class AveragedStep(StepAround):
 
     def replace_model(self, state: ServerState, trainable: Tensors) -> ServerState:
         """Returns the state with an average that starts anew."""
+        step = self._step.replace_model(state["step"], trainable)
         return collections.OrderedDict(
-            step=self._step.replace_model(state["step"], trainable),
+            step=returned.not_none(self._step, "replace_model", step),
             average_model=tuple(trainable),
             total_weight=tf.zeros_like(state["total_weight"]),
         )

@@ -142,12 +142,14 @@ class LocalSgd(LocalWork):
             context.initial_trainable,
         )
         fresh = autograph.of_user(self._optimizer.initialize)(specs)
-        state = self.initial_optimizer_state(context, fresh)
+        name = "initial_optimizer_state"
+        own = self.initial_optimizer_state(context, fresh)
+        state = returned.not_none(self, name, own)
         set_hparams = autograph.of_user(self._optimizer.set_hparams)
         state = set_hparams(state, context.hparams)
-        vector = self.correction(context)
+        vector = returned.not_none(self, "correction", self.correction(context))
         correction: Tensors = ()
-        if vector is not None:
+        if not (isinstance(vector, tuple) and not vector):
             x = context.initial_trainable
             size = sum(tensor.shape.num_elements() for tensor in x)
             what = f"The vector that correction of {type(self).__name__} returns"
@@ -170,17 +172,17 @@ class LocalSgd(LocalWork):
         del context
         return fresh
 
-    def correction(self, context: LocalContext) -> tf.Tensor | None:
+    def correction(self, context: LocalContext) -> tf.Tensor | tuple[()]:
         """Returns what is added to every gradient of the round: here nothing.
 
         Args:
           context: The fixed part of the round.
 
         Returns:
-          A vector, the entries of all weights in order; `None` for nothing.
+          A vector, the entries of all weights in order; `()` for nothing.
         """
         del context
-        return None
+        return ()
 
     def proximal_strength(self, context: LocalContext) -> Any:
         """Returns μ of the proximal term μ (y - x), a scalar: here 0, for none.
@@ -224,7 +226,7 @@ class LocalSgd(LocalWork):
         direction = _plus(direction, correction)
         if not self._pulls(context):
             return self.local_gradients(direction, y)
-        mu = self.proximal_strength(context)
+        mu = self._strength(context)
         if not self.clips_without_pull:
             return self.local_gradients(_plus(direction, _times(mu, _minus(y, x))), y)
         direction = self.local_gradients(_minus(direction, _times(mu, x)), y)
@@ -291,10 +293,12 @@ class LocalSgd(LocalWork):
 
         Not where there is a correction and nothing else: as many passes do that.
         """
+        if not is_sgd(self._optimizer):
+            # Its state may be anything.
+            return False
         has_momentum = _has_momentum(optimizer_state)
         return (
-            is_sgd(self._optimizer)
-            and (self.keeps_statistics or not has_momentum)
+            (self.keeps_statistics or not has_momentum)
             and (has_momentum or self.gradient_share != 1 or self._pulls(context))
             and self._clipping_norm is None
             and type(self).direction is LocalSgd.direction
@@ -344,13 +348,24 @@ class LocalSgd(LocalWork):
         rate = tf.cast(context.hparams[_RATE], dtype)
         if not (self._pulls(context) or self.client_weight_decay):
             return rate, None
-        pull = self.proximal_strength(context) + self.client_weight_decay
+        pull = self._strength(context) + self.client_weight_decay
         return rate, 1 - rate * tf.cast(pull, dtype)
 
     def _pulls(self, context: LocalContext) -> bool:
         """Whether there is a proximal term; μ is a tensor where clients differ."""
-        mu = self.proximal_strength(context)
+        mu = self._strength(context)
         return tf.is_tensor(mu) or bool(mu)
+
+    def _strength(self, context: LocalContext) -> Any:
+        """Returns `proximal_strength`, which a user may have overridden."""
+        mu = self.proximal_strength(context)
+        shape = tf.TensorShape(getattr(mu, "shape", ()))
+        if mu is None or not shape.is_compatible_with(()):
+            raise TypeError(
+                f"What proximal_strength of {type(self).__name__} returns must be a "
+                f"number or a scalar, found {checks.shown(mu)}."
+            )
+        return mu
 
     def finish(self, context: LocalContext, state: Any, trainable: Tensors) -> Tensors:
         """Returns the pseudo-gradient Δ_i = x - y_i."""

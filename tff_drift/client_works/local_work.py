@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import autograph
+from tff_drift import autograph, returned
 from tff_drift.client_works.client_state import (
     ClientOutput,
     ClientState,
@@ -303,11 +303,12 @@ def run_local_work(
         if initial_model is not None:
             of_initial = initial_model.gradients_at(x, initial_state, batch, seed)
             at_x = of_initial.gradients
-        work_state, trainable = autograph.of_user(work.step)(
+        stepped = autograph.of_user(work.step)(
             context,
             work_state,
             Step(trainable, result.gradients, result.num_examples, at_x),
         )
+        work_state, trainable = returned.not_none(work, "step", stepped)
         model_state = model.replace_trainable(result.model_state, trainable)
         return (
             model_state,
@@ -318,14 +319,16 @@ def run_local_work(
 
     state = (
         model.start(weights),
-        autograph.of_user(work.init)(context),
+        returned.not_none(work, "init", autograph.of_user(work.init)(context)),
         tf.constant(0, tf.int64),
         tf.constant(0, tf.int32),
     )
     state = _loop(take_step, state, dataset, loop_implementation)
     model_state, work_state, num_examples, num_steps = state
     trainable = model.trainable(model_state)
-    update = autograph.of_user(work.finish)(context, work_state, trainable)
+    finished = autograph.of_user(work.finish)(context, work_state, trainable)
+    what = f"What finish of {type(work).__name__} returns"
+    update = returned.as_like(what, finished, context.initial_trainable)
     update, rejected = reject_if_not_finite(update)
     return LocalOutcome(
         update=update,

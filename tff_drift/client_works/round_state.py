@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import compat
+from tff_drift import compat, returned
 from tff_drift.client_works.local_work import ClientWork
 from tff_drift.optimizers import schedules
 
@@ -59,7 +59,8 @@ def build_round_state(
       ValueError: If there is a schedule and no learning rate for it.
     """
     with tf.Graph().as_default():
-        has_rate = RATE in work.initial_hparams()
+        hparams = work.initial_hparams()
+        has_rate = RATE in returned.not_none(work, "initial_hparams", hparams)
     if rate_schedule is not None and not has_rate:
         raise ValueError(
             "client_rate_schedule needs a client optimizer with a learning rate "

@@ -90,7 +90,8 @@ def build_client_half(
         )
 
     def client_update(state: Any, weights: Any, message: Any, client: Any) -> Any:
-        run = work.prepare(spec, loop_implementation)
+        prepared = work.prepare(spec, loop_implementation)
+        run = returned.not_none(work, "prepare", prepared)
         run_gradient = None
         if work.needs_full_gradient:
             run_gradient = client_works.FullGradient().prepare(

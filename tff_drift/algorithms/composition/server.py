@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import autograph, client_works, compat
+from tff_drift import autograph, checks, client_works, compat, returned
 from tff_drift.algorithms.composition.aggregation import CohortAggregation
 from tff_drift.algorithms.composition.server_state import Accessors, replace
 from tff_drift.algorithms.server_steps import (
@@ -77,13 +77,16 @@ def build_message(
     Returns:
       The computation.
     """
+
+    def message_of_step(state: Any) -> Any:
+        message = server_step.message(state)
+        return returned.not_none(server_step, "message", message)
+
     if control_variate_type is None:
-        return compat.tf_computation(
-            lambda state: server_step.message(state), step_state_type
-        )
+        return compat.tf_computation(message_of_step, step_state_type)
 
     def with_control_variate(state: Any, control_variate: Any) -> Any:
-        message = server_step.message(state)
+        message = message_of_step(state)
         if isinstance(message, tuple) and not message:
             return control_variate
         return collections.OrderedDict(control_variate=control_variate, step=message)
@@ -100,7 +103,8 @@ def build_initial_step_state(
 
     @compat.tf_computation(spec.weights_type)
     def initial_step_state(weights: Any) -> Any:
-        return server_step.initial_state(tuple(tf.nest.flatten(weights.trainable)))
+        state = server_step.initial_state(tuple(tf.nest.flatten(weights.trainable)))
+        return returned.not_none(server_step, "initial_state", state)
 
     return initial_step_state
 
@@ -238,6 +242,13 @@ def _build_next(
         if reports_model_norm:
             measurements["model_norm"] = global_norm(trainable)
         measurements["pseudo_gradient_norm"] = global_norm(pseudo_gradient)
+        taken = [name for name in measurements if name in result.measurements]
+        if taken:
+            raise ValueError(
+                f"The measurements that next of {type(server_step).__name__} returns "
+                f"hold {checks.listed(taken)}, a name of the library's own. Give it "
+                "another name."
+            )
         measurements.update(result.measurements)
         return collections.OrderedDict(
             state=step_state,
@@ -284,17 +295,19 @@ def _build_accessors(
     @compat.tf_computation(state_type, state_type.global_model_weights)
     def set_model_weights(state: Any, weights: Any) -> Any:
         flat = tuple(tf.nest.flatten(weights.trainable))
+        replaced = server_step.replace_model(state.finalizer, flat)
         return replace(
             state,
             global_model_weights=weights,
-            finalizer=server_step.replace_model(state.finalizer, flat),
+            finalizer=returned.not_none(server_step, "replace_model", replaced),
         )
 
     @compat.tf_computation(state_type)
     def get_hparams(state: Any) -> Any:
+        of_step = server_step.get_hparams(state.finalizer)
         return collections.OrderedDict(
             client_work=state.client_work["hparams"],
-            finalizer=server_step.get_hparams(state.finalizer),
+            finalizer=returned.not_none(server_step, "get_hparams", of_step),
         )
 
     @compat.tf_computation(state_type, get_hparams.type_signature.result)
@@ -302,11 +315,16 @@ def _build_accessors(
         client_work = collections.OrderedDict(
             state.client_work, hparams=hparams["client_work"]
         )
+        finalizer = server_step.set_hparams(state.finalizer, hparams["finalizer"])
         return replace(
             state,
             client_work=client_work,
-            finalizer=server_step.set_hparams(state.finalizer, hparams["finalizer"]),
+            finalizer=returned.not_none(server_step, "set_hparams", finalizer),
         )
+
+    def variate_of_step(state: Any) -> Any:
+        variate = server_step.control_variate(state)
+        return returned.not_none(server_step, "control_variate", variate)
 
     control_variate = None
     if aggregation.has_control_variate:
@@ -315,8 +333,7 @@ def _build_accessors(
         )
     elif server_step.has_control_variate:
         control_variate = compat.tf_computation(
-            lambda state: to_vector(server_step.control_variate(state.finalizer)),
-            state_type,
+            lambda state: to_vector(variate_of_step(state.finalizer)), state_type
         )
     return Accessors(
         get_model_weights, set_model_weights, get_hparams, set_hparams, control_variate
