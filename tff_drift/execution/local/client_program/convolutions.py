@@ -220,14 +220,14 @@ class _Product:
         return of[self._operation.type](first, second)
 
     def _results(self, images: tf.Tensor, filters: tf.Tensor) -> tf.Tensor:
-        product = tf.matmul(self._patches(images), self._matrices(filters))
+        product = self._multiply(self._patches(images), self._matrices(filters))
         height, width = self._geometry
         shape = [*self._counts(images), height.out, width.out, filters.shape[-1]]
         return tf.reshape(product, shape)
 
     def _filter_gradient(self, images: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
         patches, rows = self._patches(images), self._rows(gradient)
-        product = tf.matmul(patches, rows, transpose_a=True)
+        product = self._multiply(patches, rows, transpose_a=True)
         if self._tile > 1:
             *_, channels, count = self._filters
             _, places = tiles.filters_in_tiles(self._geometry, channels)
@@ -237,7 +237,7 @@ class _Product:
 
     def _image_gradient(self, gradient: tf.Tensor, filters: tf.Tensor) -> tf.Tensor:
         rows, matrices = self._rows(gradient), self._matrices(filters)
-        parts = tf.matmul(rows, matrices, transpose_b=True)
+        parts = self._multiply(rows, matrices, transpose_b=True)
         length = self._geometry.patches * self._geometry.patch
         parts = tf.reshape(parts, [-1, length, self._filters[2]])
         numbers, complete = tiles.parts_of_pixels(self._geometry)
@@ -247,6 +247,14 @@ class _Product:
         if numbers.ndim > 1:
             sums = tf.reduce_sum(sums, axis=2)
         return tf.reshape(sums, [*self._counts(gradient), *self._images[1:]])
+
+    def _multiply(
+        self, first: tf.Tensor, second: tf.Tensor, **transposed: bool
+    ) -> tf.Tensor:
+        if isinstance(self._clients, int) and self._clients == 1:
+            # Of stacks, TensorFlow prepares a kernel for every shape that comes.
+            return tf.matmul(first[0], second[0], **transposed)
+        return tf.matmul(first, second, **transposed)
 
     def _patches(self, images: tf.Tensor) -> tf.Tensor:
         """Returns the patches of images, once for all operations that take them."""
