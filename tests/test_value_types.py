@@ -55,6 +55,7 @@ def test_a_text_is_read_as_a_value_of_the_type(kind, text, value):
         ("positive", float("nan"), ValueError, "a finite number greater than 0, found"),
         ("non_negative", -1, ValueError, "size must be a finite number of at least 0"),
         ("rate", 1.0, ValueError, "a number of at least 0, below 1, found 1.0"),
+        ("rate", 1 - 1e-8, ValueError, "below 1, found 0.99999999, in float32 1"),
         (
             "fraction",
             0,

@@ -144,7 +144,10 @@ class NumberCheck:
             raise TypeError(f"{name} must be a number, found {shown(value)}.")
         # An integer or a fraction may be beyond the largest float.
         if not self.lowest <= value <= self.highest:
-            raise ValueError(f"{name} must be {self.wanted}, found {shown(value)}.")
+            rounded = ", in float32 1" if _ROUNDED_TO_1 <= value < 1 else ""
+            raise ValueError(
+                f"{name} must be {self.wanted}, found {shown(value)}{rounded}."
+            )
         if of_model and value and not _SMALLEST_NUMBER <= abs(value) < _INFINITE_NUMBER:
             there = 0.0 if abs(value) < 1 else math.copysign(math.inf, value)
             raise ValueError(

@@ -95,6 +95,21 @@ def test_steps_in_other_forms_are_refused():
         )
 
     assert wrapped(calls).next((), [1.0, 2.0]).result == 3.0
+
+    def of_nothing(*types):
+        steps = calls(*types)
+
+        def next_fn(state, value, weight):
+            output = steps.next(state, value, weight)
+            nothing = collections.OrderedDict()
+            return tff.templates.MeasuredProcessOutput(nothing, output.result, nothing)
+
+        return wrapping.Steps(collections.OrderedDict, next_fn)
+
+    process = wrapped(of_nothing)
+    output = process.next(process.initialize(), [1.0, 2.0])
+    assert output.result == 3.0
+    assert len(output.measurements) == 0
     with pytest.raises(
         TypeError,
         match=r"^What describe returns must be a tff_drift\.aggregators\.wrapping\."
@@ -117,8 +132,12 @@ def test_steps_in_other_forms_are_refused():
 def test_inner_factory_must_be_a_factory(build):
     process = tff.aggregators.MeanFactory().create(SCALAR, SCALAR)
     for wrong in (tff.aggregators.MeanFactory, process, 1.0):
-        with pytest.raises(TypeError, match=r"inner_factory must .*MeanFactory\(\)"):
+        with pytest.raises(
+            TypeError, match=r"inner_factory must .*MeanFactory\(\), found"
+        ):
             build(wrong)
+    with pytest.raises(TypeError, match=r"class: call it, MeanFactory\(\.\.\.\)\.$"):
+        build(tff.aggregators.MeanFactory)
 
 
 @pytest.mark.parametrize("build", FACTORIES)

@@ -3,6 +3,7 @@
 A method that is registered before these tests are collected is under all of them.
 """
 
+import collections
 import dataclasses
 import inspect
 import re
@@ -251,6 +252,20 @@ REFUSED_BY_ALL = [
     ({"model_fn": models.keras_softmax_regression()}, TypeError, "model_fn must be a"),
     ({"client_weighting": "uniform"}, TypeError, "client_weighting must be"),
     ({"model_aggregator": "mean"}, TypeError, "model_aggregator must be a factory"),
+    (
+        {"model_aggregator": tff.aggregators.MeanFactory},
+        TypeError,
+        r"model_aggregator must .* the class: call it, MeanFactory\(",
+    ),
+    (
+        {
+            "metrics_aggregator": tff.learning.metrics.sum_then_finalize(
+                collections.OrderedDict(loss=tf.function(lambda value: value))
+            )
+        },
+        TypeError,
+        "metrics_aggregator must .* Give the function itself, not what a call",
+    ),
     (
         {"model_aggregator": aggregators.ControlVariateFactory(3)},
         TypeError,

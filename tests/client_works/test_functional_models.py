@@ -314,6 +314,17 @@ def test_so_do_those_of_functional_models_of_tff():
     np.testing.assert_allclose(found["loss"], expected, rtol=1e-5)
 
 
+def test_a_model_that_tff_has_loaded_is_refused(tmp_path):
+    path = str(tmp_path / "model")
+    tff.learning.models.save_functional_model(by_hand(), path)
+    loaded = tff.learning.models.load_functional_model(path)
+    with pytest.raises(TypeError, match=r"^model_fn must .* Build the model anew,"):
+        algorithms.build_fed_avg(loaded, 0.1)
+    test = simulation.ClientDatasets.from_arrays({"ann": CLIENTS[0]}, batch_size=4)
+    with pytest.raises(TypeError, match=r"^model_fn must .* Build the model anew,"):
+        simulation.build_evaluation(loaded, test)
+
+
 @pytest.mark.parametrize("given", [masked, masked()], ids=["function", "model"])
 def test_a_functional_model_that_loses_a_mask_is_refused(given):
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)

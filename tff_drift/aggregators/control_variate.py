@@ -70,7 +70,8 @@ class ControlVariateFactory(tff.aggregators.UnweightedAggregationFactory):
             `sum_factory` does not sum them.
         """
         wrapping.check_floats("value_type", value_type)
-        sum_process = wrapping.create_sum("sum_factory", self._sum_factory, value_type)
+        name = "sum_factory (of build_scaffold: control_variate_sum_factory)"
+        sum_process = wrapping.create_sum(name, self._sum_factory, value_type)
 
         @compat.tf_computation
         def zeros() -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow_federated as tff
+import tree
 
 from tff_drift import checks, compat
 
@@ -66,16 +67,17 @@ def wrap_factory(
     """
     if inner_factory is None:
         inner_factory = tff.aggregators.MeanFactory(no_nan_division=True)
-    if isinstance(inner_factory, tff.aggregators.WeightedAggregationFactory):
-        return _WeightedFactory(inner_factory, describe)
-    if isinstance(inner_factory, tff.aggregators.UnweightedAggregationFactory):
-        return _UnweightedFactory(inner_factory, describe)
-    raise TypeError(
-        "inner_factory must be an instance of "
-        "tff.aggregators.WeightedAggregationFactory or of "
+    weighted = tff.aggregators.WeightedAggregationFactory
+    unweighted = tff.aggregators.UnweightedAggregationFactory
+    what = (
+        "an instance of tff.aggregators.WeightedAggregationFactory or of "
         "tff.aggregators.UnweightedAggregationFactory, such as "
-        f"tff.aggregators.MeanFactory(), found {checks.shown(inner_factory)}."
+        "tff.aggregators.MeanFactory()"
     )
+    checks.check_instance("inner_factory", inner_factory, (weighted, unweighted), what)
+    if isinstance(inner_factory, weighted):
+        return _WeightedFactory(inner_factory, describe)
+    return _UnweightedFactory(inner_factory, describe)
 
 
 class _Factory:
@@ -150,6 +152,9 @@ def _at_server(values: Any) -> compat.Value:
     """One value of a structure of them; what an inner process gave is one."""
     if isinstance(getattr(values, "type_signature", None), compat.FederatedType):
         return values
+    if not tree.flatten(values):
+        # Of nothing TFF does not know the placement.
+        return compat.federated_value((), compat.SERVER)
     return compat.federated_zip(values)
 
 

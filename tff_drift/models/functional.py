@@ -33,10 +33,19 @@ def check_functional_model(model: tff.learning.models.FunctionalModel) -> None:
       model: The model.
 
     Raises:
+      TypeError: If it has no metrics, as one that TFF has loaded.
       ValueError: If it is TFF's of a Keras model that cannot be one, compares tensors
         by `==`, which in TFF's graphs are objects, or calls Python; the message says
         which.
     """
+    if not hasattr(model, "_initialize_metrics_state"):
+        raise TypeError(
+            "model_fn must be a tff.learning.models.FunctionalModel with a loss and "
+            f"metrics, found {checks.shown(model)}, which has none to train with, as "
+            "one of load_functional_model. Build the model anew, and begin with the "
+            "weights loaded: run_training(initial_weights=ModelWeights("
+            "*loaded.initial_weights))."
+        )
     _check_keras_model(model)
 
     def forward_pass(weights: Any, batch: Any) -> Any:

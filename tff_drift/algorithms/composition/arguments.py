@@ -113,12 +113,10 @@ def check_factory(name: str, factory: Any) -> None:
         tff.aggregators.UnweightedAggregationFactory,
         tff.aggregators.WeightedAggregationFactory,
     )
-    if factory is not None and not isinstance(factory, kinds):
-        raise TypeError(
-            f"{name} must be a factory of tff.aggregators or tff_drift.aggregators, "
-            f"found {checks.shown(factory)}. Pass the factory itself, not the process "
-            "that it creates."
-        )
+    if factory is not None:
+        what = "a factory of tff.aggregators or tff_drift.aggregators"
+        remedy = "Pass the factory itself, not the process that it creates."
+        checks.check_instance(name, factory, kinds, what, remedy)
 
 
 def build_weighted_aggregator(
@@ -237,10 +235,11 @@ def build_metrics_aggregation(
     checks.check_callable(name, metrics_aggregator, what)
     try:
         aggregation = metrics_aggregator(spec.metric_finalizers)
-    except TypeError as error:
+    except (NotImplementedError, TypeError) as error:
         raise TypeError(
             f"{name} must be {what}, found {checks.shown(metrics_aggregator)}, which "
-            f"fails on the model's metric finalizers: {checks.shortened(error)}"
+            f"fails on the model's metric finalizers: {checks.shortened(error)} Give "
+            "the function itself, not what a call of it returns."
         ) from error
     checks.check_callable(f"what {name} returns", aggregation, "a tff.Computation")
     return aggregation
