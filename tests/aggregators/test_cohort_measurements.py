@@ -81,6 +81,11 @@ def test_small_and_broken_cohorts(process):
     broken = measure(process, [[1, 2, 7], [np.nan, 0, 0]])
     assert all(np.isnan(value) for name, value in own(broken).items())
 
+    infinite = measure(process, [[1, 2, 7], [np.inf, 0, 0]])
+    assert infinite["pseudo_gradient_norm"] == np.inf
+    assert infinite["mean_client_norm"] == np.inf
+    assert np.isnan(infinite["mean_pairwise_cosine"])
+
     overflow = measure(process, [[1e30, 0, 0], [1, 0, 0]])
     assert overflow["mean_client_norm"] == np.inf
     assert overflow["mean_pairwise_cosine"] == 0

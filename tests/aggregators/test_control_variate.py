@@ -154,5 +154,7 @@ def test_a_private_query_for_one_client_sums():
 
 
 def test_integers_are_refused():
-    with pytest.raises(TypeError, match="value_type must hold floating tensors only"):
+    with pytest.raises(
+        TypeError, match="value_type must hold tensors of float16, float32"
+    ):
         aggregators.ControlVariateFactory(4).create(tff.TensorType(np.int32, [2]))

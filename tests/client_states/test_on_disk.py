@@ -144,6 +144,20 @@ def test_folders_and_files_of_others_are_refused(tmp_path, state):
     assert (tmp_path / "thesis.txt").read_text() == "precious"
 
 
+def test_a_store_that_was_deleted_in_use_says_so(tmp_path, state):
+    for name, replaced in (("once", False), ("again", True)):
+        folder = tmp_path / name
+        with client_states.DiskClientStates(folder, state(0)) as states:
+            states.scatter(["ann"], [state(1)])
+            states.commit(1)
+            shutil.rmtree(folder)
+            if replaced:
+                client_states.DiskClientStates(folder, state(0)).close()
+            states.scatter(["ann"], [state(2)])
+            with pytest.raises(client_states.ClientStatesError, match="is gone: its"):
+                states.commit(2)
+
+
 def test_indexes_of_others_are_refused(filled, state):
     index = filled / "index.sqlite"
     ours = bytearray(index.read_bytes())

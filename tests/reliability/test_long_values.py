@@ -241,7 +241,7 @@ _CASES = {
         lambda: aggregators.reject_non_finite_factory().create(
             compat.to_type([(np.int32, [k]) for k in range(300)]), None
         ),
-        "floating tensors",
+        "tensors of float16, float32 or float64",
     ),
     "optimizer": (_next_of_adam, "must match"),
     "distributor": (

@@ -52,8 +52,9 @@ def cohort_measurements_factory(
     without `{W}@CLIENTS` if `inner_factory` is unweighted. Norms and directions
     are in float32 for tensors of any floating types; norms above about 1.8e19 are
     infinite, and such an update counts as zero in the cosine. A client with NaN
-    or infinity makes the measurements NaN: put `reject_non_finite_factory`
-    around this factory to measure its update as zeros.
+    makes the measurements NaN, and one with infinity the norms infinite and the
+    cosine NaN: put `reject_non_finite_factory` around this factory to measure its
+    update as zeros.
 
     A real deployment would send one direction of the size of the update more
     per client and round: this is a tool for simulations.

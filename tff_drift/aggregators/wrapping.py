@@ -225,9 +225,9 @@ def check_floats(name: str, value_type: compat.Type) -> None:
     checks.check_instance(name, value_type, kinds, what, "tff.to_type makes one.")
     if not compat.is_structure_of_floats(value_type):
         raise TypeError(
-            f"{name} must hold floating tensors only, because they are scaled, found "
-            f"{checks.shortened(value_type)}. Cast the others to float32 on the "
-            "clients, or aggregate them on their own."
+            f"{name} must hold tensors of float16, float32 or float64 only, because "
+            f"they are scaled, found {checks.shortened(value_type)}. Cast the others "
+            "to float32 on the clients, or aggregate them on their own."
         )
 
 

@@ -370,8 +370,20 @@ class DiskClientStates(ClientStates):
             self._index.add_version(version, self._waits_for_the_disk)
 
     def _fingerprint(self, version: int) -> str:
+        self._check_not_deleted()
         with self._reported():
             return f"{self._store_id}-{self._index.digest(version):032x}"
+
+    def _check_not_deleted(self) -> None:
+        """Raises if another program will not find what is written here."""
+        with self._reported():
+            found = os.path.lexists(self.path / _INDEX_FILE)
+            if not found or self._slots.is_deleted():
+                raise ClientStatesError(
+                    f"{self} is gone: its files were deleted or moved while it was "
+                    "open, so that nothing more is kept. Put back a copy, or restart "
+                    "the run with an empty store."
+                )
 
     def _restore(self, version: int) -> None:
         with self._reported():

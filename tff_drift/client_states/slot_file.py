@@ -93,6 +93,10 @@ class SlotFile:
         """Marks slots as free."""
         self._free.extend(slots)
 
+    def is_deleted(self) -> bool:
+        """Returns whether the file has no name any more."""
+        return os.fstat(self._file).st_nlink == 0
+
     def sync(self) -> None:
         """Makes everything written durable."""
         system.write_through(self._file)
