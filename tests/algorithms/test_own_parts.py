@@ -191,6 +191,10 @@ def returning(value):
             "found nothing",
         ),
         (
+            {"initial_client_state": returning(None)},
+            "What initial_client_state of Own returns must not be None",
+        ),
+        (
             {"initial_client_state": returning({"last": 0.0})},
             "What initial_client_state of Own returns must hold arrays or numbers of "
             r"NumPy's, found 0\.0\. Say of which dtype it is: np\.float32\(0\)\.",

@@ -149,7 +149,7 @@ class ClientWork(abc.ABC):
           zeros: A zero vector of the size and dtype of the trainable weights.
 
         Returns:
-          Arrays by name; None, as here, if clients keep no state.
+          Arrays by name; only here None, since clients keep no state.
         """
         del zeros
         return None

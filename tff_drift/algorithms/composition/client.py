@@ -288,9 +288,10 @@ def _initial_state(
         return None
     vector_type = tensors.vector_type(spec.weights_type.trainable)
     zeros = np.zeros(vector_type.shape, vector_type.dtype)
-    state = work.initial_client_state(zeros)
-    if state is None:
-        state = collections.OrderedDict()
+    state: Any = collections.OrderedDict()
+    if work.keeps_client_state:
+        own = work.initial_client_state(zeros)
+        state = returned.not_none(work, "initial_client_state", own)
     what = f"What initial_client_state of {type(work).__name__} returns"
     checks.check_instance(
         what, state, Mapping, "a dictionary, such as OrderedDict(sum=zeros)"
