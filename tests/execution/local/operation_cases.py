@@ -246,6 +246,12 @@ CASES = (
         for b, tb in (((3, 4), False), ((4, 3), True), ((3, 1), False))
     ),
     *(
+        case("MatMul", signed(*a), signed(*b), transpose_a=ta, transpose_b=tb)
+        # Of many weights.
+        for a, ta in (((2, 53), False), ((53, 2), True))
+        for b, tb in (((53, 40), False), ((40, 53), True))
+    ),
+    *(
         case("MatMul", complexes(3, 3), complexes(3, 3), transpose_a=ta, transpose_b=tb)
         for ta in (False, True)
         for tb in (False, True)

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from tests import tiers
 from tests.execution.local.operation_cases import CASES, NUM_CLIENTS, Own
-from tff_drift.execution.local.client_program import vectorizable
+from tff_drift import execution
+from tff_drift.execution.local.client_program import convolutions, vectorizable
 from tff_drift.execution.local.client_program.interpreter import GraphInterpreter
 from tff_drift.execution.local.runners.vectorization import vectorized_map
 
@@ -160,6 +161,36 @@ def test_squeeze_of_any_shape_keeps_clients():
             (results,) = vectorized_map(of_client, [stack])
             of_one = tuple(size for size in shape[1:] if size > 1)
             assert session.run(results).shape == (shape[0], *of_one)
+
+
+@pytest.mark.parametrize(
+    ("weights", "is_reshaped", "kind"),
+    [(6, False, "V3"), (5, False, "V2"), (6, True, "V2")],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_products_of_few_weights_are_not_split(weights, is_reshaped, kind, turned):
+    """A client's batch of any size, and two by three weights."""
+    with tf.Graph().as_default() as graph:
+        shape = [2, None] if turned else [None, 2]
+        batch = tf.compat.v1.placeholder(tf.float32, shape)
+        given = [batch, tf.compat.v1.placeholder(tf.float32, [2, 3])]
+        factor = tf.reshape(batch, [2, -1] if turned else [-1, 2])
+        product = tf.matmul(
+            factor if is_reshaped else batch, given[1], transpose_a=turned
+        )
+
+    def of_client(own):
+        return _evaluate(graph.as_graph_def(), given, own, [product])[0]
+
+    limits = execution.Limits(small_product_weights=weights)
+    with tf.Graph().as_default() as graph_of_all, convolutions.limited_by(limits):
+        stacks = [
+            tf.compat.v1.placeholder(tf.float32, [4, *tensor.shape]) for tensor in given
+        ]
+        vectorized_map(of_client, stacks)
+    kinds = {each.type for each in graph_of_all.get_operations()}
+    assert f"BatchMatMul{kind}" in kinds
+    assert f"BatchMatMul{'V2' if kind == 'V3' else 'V3'}" not in kinds
 
 
 OPERATIONS = sorted({each.operation for each in CASES})

@@ -182,6 +182,19 @@ def multiply_patches(limits: Limits, num_values: int) -> bool:
     return num_values <= limits.largest_patches
 
 
+def multiply_without_threads(limits: Limits, num_weights: int) -> bool:
+    """Whether clients' batches and weights are multiplied without oneDNN.
+
+    It splits even small products among threads and waits for these, while several
+    groups train at a time.
+
+    Args:
+      limits: The limits of the context.
+      num_weights: How many weights a client has in the product.
+    """
+    return num_weights <= limits.small_product_weights
+
+
 def _convolutions_pay(
     limits: Limits, num_patch_values: float, on_cpus: bool = True
 ) -> Decision:

@@ -150,7 +150,7 @@ def with_own_filters(given: Any) -> Any | None:
 
 @contextlib.contextmanager
 def limited_by(limits: Limits) -> Iterator[None]:
-    """Has limits decide which convolutions become products, in functions built within.
+    """Has limits decide what becomes which product, in functions built within.
 
     Args:
       limits: The limits of the context.
@@ -160,6 +160,11 @@ def limited_by(limits: Limits) -> Iterator[None]:
         yield
     finally:
         _limits.reset(token)
+
+
+def limits_of_context() -> Limits:
+    """Returns the limits of the context whose functions are being built."""
+    return _limits.get(_DEFAULT_LIMITS)
 
 
 def as_product(operation: tf.Operation, kept: dict[Any, tf.Tensor]) -> tf.Tensor | None:
@@ -188,7 +193,7 @@ def _has_small_patches(operation: tf.Operation) -> bool:
         return False
     images, _ = shapes_of(operation)
     num_values = geometry.patches * geometry.patch * images[-1]
-    return policy.multiply_patches(_limits.get(_DEFAULT_LIMITS), num_values)
+    return policy.multiply_patches(limits_of_context(), num_values)
 
 
 class _Product:

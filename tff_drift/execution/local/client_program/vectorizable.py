@@ -11,6 +11,7 @@ another operation trains one by one, with the reason.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -27,6 +28,7 @@ from tensorflow.python.ops.parallel_for.pfor import (
 )
 
 from tff_drift import checks
+from tff_drift.execution.local import policy
 from tff_drift.execution.local.client_program import convolutions
 
 # By TensorFlow's own conversions.
@@ -207,7 +209,8 @@ def _matmul(given: Any) -> Any:
     (first, has_first, _), (second, has_second, _) = given.input(0), given.input(1)
     turn_first, turn_second = (given.get_attr(f"transpose_{x}") for x in "ab")
     if has_first and has_second:
-        product = tf.matmul(
+        multiply = _small_product if _is_small(given) else tf.matmul
+        product = multiply(
             first, second, transpose_a=turn_first, transpose_b=turn_second
         )
     elif has_first:
@@ -217,6 +220,33 @@ def _matmul(given: Any) -> Any:
         product = _rows_times(second, first, not turn_second, not turn_first)
         product = tf.linalg.matrix_transpose(product)
     return wrap(product, True)
+
+
+def _is_small(given: Any) -> bool:
+    """Whether a product is of a batch as it came and of few weights.
+
+    What a `Reshape` has put together, such as the words of texts, has more rows.
+    """
+    factors = given.op.inputs
+    if any(each.dtype != tf.float32 or each.op.type == "Reshape" for each in factors):
+        return False
+    (rows, inner), (other, columns) = (
+        each.shape[::-1] if given.get_attr(f"transpose_{x}") else each.shape
+        for x, each in zip("ab", factors, strict=True)
+    )
+    known = [size for size in (rows, inner or other, columns) if size is not None]
+    return policy.multiply_without_threads(
+        convolutions.limits_of_context(), math.prod(known)
+    )
+
+
+def _small_product(
+    first: tf.Tensor, second: tf.Tensor, transpose_a: bool, transpose_b: bool
+) -> tf.Tensor:
+    # TensorFlow leaves the other kinds of this operation to oneDNN.
+    return tf.raw_ops.BatchMatMulV3(
+        x=first, y=second, Tout=first.dtype, adj_x=transpose_a, adj_y=transpose_b
+    )
 
 
 def _rows_times(
