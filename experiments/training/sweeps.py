@@ -383,6 +383,9 @@ def _watch(folder: pathlib.Path, trial: Any, column: str, start: int) -> Any:
             # After the last round there is nothing left to save.
             if trial is None or round_number == self._run.rounds:
                 return
+            # A callback of the user's may have columns of tests in other rounds.
+            if column not in row:
+                return
             with warnings.catch_warnings():
                 # A run that goes on may come by a round again.
                 warnings.simplefilter("ignore")

@@ -166,6 +166,19 @@ def test_a_run_is_given_up_before_its_summary_says_that_it_has_ended(tmp_path):
     assert training.is_done(run)
 
 
+def test_a_round_with_a_test_column_of_another_callback_prunes_nothing(tmp_path):
+    told = []
+    trial = types.SimpleNamespace(
+        report=lambda value, step: told.append((value, step)),
+        should_prune=lambda: False,
+    )
+    watch = training._watch(tmp_path, trial, "test_accuracy", 10)
+    watch.before_training(types.SimpleNamespace(rows=[], rounds=3))
+    watch.after_evaluation(1, None, {"test_mine": 1.0})
+    watch.after_evaluation(2, None, {"test_mine": 2.0, "test_accuracy": 0.5})
+    assert told == [(0.5, 12)]
+
+
 def test_the_initial_model_does_not_count(tmp_path):
     sweep = programs.sweep(
         "tau=0.1", "--algorithm=fed_adam", "--seeds=1", "--rounds=1",
