@@ -273,6 +273,23 @@ def test_a_heat_map_is_drawn_of_two_axes(tmp_path):
     assert picture.startswith(b"\x89PNG")
 
 
+def test_files_of_a_search_before_are_not_left(tmp_path):
+    words = ("tau=0.1,1", "beta_1=0,0.5", "--algorithm=fed_adam", "--rounds=1")
+    sweep = programs.sweep(*words, f"--output_dir={tmp_path / 'out'}")
+    for point, end in zip(sweep.grid(), (0.1, 0.2, 0.3, 0.4), strict=True):
+        made_up_runs.write(sweep.runs(point)[0].folder, [0.1, end])
+    write(sweep, lambda runs: "")
+    paths = [sweep.folder / name for name in (report.HEAT_MAP, report.BEST)]
+    assert all(path.exists() for path in paths)
+    # Of points chosen at random there is no map, and of none that counts no best one.
+    random = programs.sweep(
+        *words, "--sampler=random", "--points=4", f"--output_dir={sweep.folder}"
+    )
+    with pytest.raises(errors.UserError, match=r"every point of .* diverged"):
+        report.write(random, list(sweep.grid()), lambda runs: "diverged")
+    assert not any(path.exists() for path in paths)
+
+
 def test_a_flag_that_is_none_is_called_so(tmp_path, monkeypatch):
     sweep = programs.sweep(
         "gradient_clipping_norm=none,1", "local_steps=none,5", "--rounds=1",
