@@ -51,15 +51,13 @@ def runs_below(folder: pathlib.Path) -> Iterator[Run]:
     allowance = stored_files.Allowance()
     for path in stored_files.find(folder, [CONFIGURATION]):
         metrics = _metrics(path.parent)
-        if metrics is None:
-            continue
         content = stored_files.read_json(
             path, stored_files.Configuration, allowance=allowance
         )
         if content.get("format") == RUN:
             own.add(str(path.parent))
             yield _run(path.parent, content, metrics, allowance)
-        elif content.get("format") == COMPARISON:
+        elif content.get("format") == COMPARISON and metrics is not None:
             comparisons.append(path.parent)
     for place in comparisons:
         for run in kept(place, allowance):
@@ -90,7 +88,7 @@ def read_summary(
 def _run(
     folder: pathlib.Path,
     content: Mapping[str, Any],
-    metrics: pathlib.Path,
+    metrics: pathlib.Path | None,
     allowance: stored_files.Allowance,
 ) -> Run:
     configuration = content.get("configuration") or {}
@@ -103,6 +101,11 @@ def _run(
     stored_files.check(folder / CONFIGURATION, configuration, stored_files.RunSettings)
     summary = read_summary(folder)
     is_finished = summary.get("rounds") == configuration["rounds"]
+    if is_finished and metrics is None:
+        raise ValueError(
+            f"{str(folder)!r} is damaged: it has a {SUMMARY} of a finished run, but no "
+            f"file {METRICS[0]}. Put the file back, or remove the folder."
+        )
     return Run(
         name=str(folder),
         settings={
@@ -110,7 +113,10 @@ def _run(
             "clients": _clients(folder, summary) if is_finished else None,
         },
         is_finished=is_finished,
-        read=lambda: stored_files.read_metrics(metrics, allowance=allowance),
+        # Nobody reads a run that is not finished, which may have no rows yet.
+        read=lambda: stored_files.read_metrics(
+            metrics or folder / METRICS[0], allowance=allowance
+        ),
     )
 
 

@@ -336,6 +336,16 @@ def test_runs_that_are_not_finished_are_left_out(runs, tmp_path):
         analysis.read(tmp_path / "c1")
 
 
+def test_a_run_without_its_metrics_does_not_vanish(runs, tmp_path):
+    made_up_runs.write(tmp_path / "c1", [0.1, 0.2])
+    (tmp_path / "c1" / "metrics.csv").unlink()
+    with pytest.raises(ValueError, match=r"c1' is damaged: .* no file metrics\.csv"):
+        analysis.read(tmp_path)
+    # As one that was killed in its first round.
+    (tmp_path / "c1" / "summary.json").unlink()
+    assert analysis.read(tmp_path).unfinished == (str(tmp_path / "c1"),)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
