@@ -19,6 +19,7 @@ _EVALUATED, _TRAINED = "test_num_examples", "cohort_size"
 # How rounds break down, in columns of metrics.csv; Charles et al. (2021), On
 # Large-Cohort Training for Federated Learning, section 3.1, and NaNs.
 _FAILURES = ("catastrophic_failure", "non_finite")
+_REJECTED = "client_work/rejected_clients"
 # The percentiles over test clients that evaluations report.
 PERCENTS = (5, 25, 50, 75, 95)
 _LOWER_IS_BETTER = ("loss", "error", "distance", "norm")
@@ -301,17 +302,40 @@ def last_rounds(runs: FinishedRuns, last: int = 1) -> str:
 def failed(runs: FinishedRuns) -> pd.Series:
     """Returns which runs broke down in any round, as 1 or 0 by run.
 
-    Its mean over runs is the rate of failed trials of Charles et al. (2021), On
-    Large-Cohort Training for Federated Learning, Figure 1.
+    A round whose clients were all rejected counts. The mean over runs is the rate of
+    failed trials of Charles et al. (2021), On Large-Cohort Training for Federated
+    Learning, Figure 1.
     https://arxiv.org/abs/2106.07820
 
     Args:
       runs: The runs.
     """
     columns = [name for name in _FAILURES if name in runs.rounds]
-    broke = runs.rounds[columns].fillna(0).ne(0).any(axis=1)
+    broke = runs.rounds[columns].fillna(0).ne(0).any(axis=1) | _rejected(runs)
     by_run = broke.groupby(runs.rounds["run"]).any().astype(float)
     return by_run.reindex(runs.settings.index).rename("failed")
+
+
+def untrained(runs: FinishedRuns) -> pd.Series:
+    """Returns which runs rejected every client of every round, by run.
+
+    Their model is the initial one.
+
+    Args:
+      runs: The runs.
+    """
+    rounds = runs.rounds
+    trained = rounds.get(_TRAINED, pd.Series(0, rounds.index)).fillna(0) > 0
+    by_run = _rejected(runs)[trained].groupby(rounds["run"][trained]).all()
+    return by_run.reindex(runs.settings.index, fill_value=False).rename("untrained")
+
+
+def _rejected(runs: FinishedRuns) -> pd.Series:
+    """Returns in which rounds every client was rejected, as `failures` tells it."""
+    if not {_TRAINED, _REJECTED} <= set(runs.rounds):
+        return pd.Series(False, runs.rounds.index)
+    cohort = runs.rounds[_TRAINED]
+    return (cohort > 0) & (runs.rounds[_REJECTED] >= cohort)
 
 
 @checked

@@ -19,7 +19,7 @@ from experiments.flags.settings import RunSettings
 from experiments.reports import plots, results, texts, writing
 from experiments.reports.results import Result
 from tff_drift import algorithms
-from tff_drift.simulation.records import run_directory
+from tff_drift.simulation.records import failures, run_directory
 
 TABLE_FILE = "table.md"
 DATA_FILE = "table.csv"
@@ -52,8 +52,8 @@ def tabulate(runs: Sequence[Result]) -> pd.DataFrame:
     shown = (f"{runs[0].headline.removeprefix('test_')}_sd", "loss_sd")
     others = [name for name in table if str(name).endswith("_sd") and name not in shown]
     table = table.drop(columns=others)
-    failures = figures["failures"].groupby(labels).sum()
-    return table.assign(failures=failures).reset_index()
+    sums = figures["failures"].groupby(labels).sum()
+    return table.assign(failures=sums).reset_index()
 
 
 def _figures(run: Result) -> dict[str, Any]:
@@ -75,8 +75,16 @@ def _figures(run: Result) -> dict[str, Any]:
         **_arithmetic(run),
         "seconds": run.summary["totals"]["seconds"]
         + run.summary["totals"]["seconds_evaluation"],
-        "failures": len(run.summary["failures"]),
+        "failures": len(run.summary["failures"]) + _num_lost(run),
     }
+
+
+def _num_lost(run: Result) -> int:
+    """Returns the number of rounds without a finite update that are no failure yet."""
+    known = {failure["round"] for failure in run.summary["failures"]}
+    return sum(
+        failures.all_rejected(row) and row["round"] not in known for row in run.rows
+    )
 
 
 def _arithmetic(run: Result) -> dict[str, float]:

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from experiments import analysis
-from experiments.analysis import FinishedRuns
+from experiments.analysis import FinishedRuns, measures
 
 # The papers take means over as many seeds (Varno et al., 2022; Charles et al., 2021).
 _SEEDS = 5
@@ -75,6 +75,12 @@ def limits(
         yield (
             "Runs in which a round broke down (training accuracy halved, or numbers "
             f"were not finite): {counts}. Means are over all runs."
+        )
+    untrained = measures.untrained(runs).sum()
+    if untrained:
+        yield (
+            f"In {untrained} run(s) no client's update was ever finite: the figures "
+            "are those of the initial model."
         )
     if any(revision.endswith("-dirty") for revision in revisions):
         yield "The code was not exactly that of the revision: files had been changed."

@@ -16,6 +16,7 @@ def write(
     *,
     rounds=None,
     failures=(),
+    rejected=(),
     norms=None,
     cosine=None,
     **settings,
@@ -31,6 +32,7 @@ def write(
       losses: The test losses, by default 1 − accuracy.
       rounds: The rounds asked for, by default those there are.
       failures: Rounds in which training broke down.
+      rejected: Rounds in which all four clients were rejected.
       norms: Norms ‖Δ‖ of the rounds, from the first one on.
       cosine: The mean pairwise cosine of every round.
       **settings: Of the configuration.
@@ -54,6 +56,8 @@ def write(
                 catastrophic_failure=int(number in failures),
                 non_finite=0,
             )
+            if rejected:
+                row["client_work/rejected_clients"] = 4 if number in rejected else 3
             if norms:
                 row["finalizer/pseudo_gradient_norm"] = norms[number - 1]
                 row["model_norm"] = 10.0 + number

@@ -279,6 +279,14 @@ def test_the_rate_of_failed_trials(tmp_path):
     assert table["failed"]["fed_avg"] == pytest.approx(1 / 3)
 
 
+def test_a_round_without_a_finite_update_is_a_failure(tmp_path):
+    made_up_runs.write(tmp_path / "1", [0.1] * 3)
+    # Three of four clients were rejected in the other round.
+    made_up_runs.write(tmp_path / "2", [0.1] * 3, seed=2, rejected=(2,))
+    made_up_runs.write(tmp_path / "3", [0.1] * 3, seed=3, rejected=(7,))
+    assert by_name(analysis.failed(analysis.read(tmp_path))) == {"1": 0, "2": 1, "3": 0}
+
+
 def test_labels_tell_what_varies(tmp_path):
     for cohort in (2, 4):
         for seed in (1, 2):

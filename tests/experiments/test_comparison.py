@@ -153,6 +153,24 @@ def test_methods_without_a_rate_of_the_servers_have_a_table():
     assert math.isnan(table["server_learning_rate"])
 
 
+def test_rounds_without_a_finite_update_are_failures():
+    test = {f"test_accuracy_client_p{percent}": 0.5 for percent in (5, 50, 95)}
+    test.update(test_accuracy=0.5, test_loss=1.0)
+    totals = {"total_examples": 10, "total_bytes": 10}
+    rejected = {"cohort_size": 3, "client_work/rejected_clients": 3}
+    rows = [
+        {"round": 0, **test},
+        {"round": 1, **totals, **rejected, "non_finite": 1},
+        {"round": 2, **totals, **rejected},
+        {"round": 3, **totals, **rejected, "client_work/rejected_clients": 2},
+    ]
+    totals = {"seconds": 1.0, "seconds_evaluation": 1.0}
+    failures = [{"round": 1, "kind": "non_finite"}]
+    summary = {"best": {}, "totals": totals, "failures": failures}
+    run = results.Result(programs.resolve("--seed=1"), rows, summary)
+    assert list(tabulate([run])["failures"]) == [2]
+
+
 def test_work_beyond_sgd_is_that_of_the_steps_taken():
     def work(algorithm, *words):
         words = (f"--algorithm={algorithm}", *words)

@@ -290,6 +290,7 @@ def limits(tmp_path, accuracies, flags=None, revisions=(), **settings):
         ({"max_examples": 64}, "at most 64 of their examples"),
         ({"flags": {"scale": "local"}}, "The scale is local"),
         ({"failures": (1,)}, "broke down (training accuracy halved"),
+        ({"rejected": (1,)}, "In 1 run(s) no client's update was ever finite"),
         ({"revisions": ("a", "b")}, "Not all runs are of the same revision"),
     ],
 )
@@ -298,6 +299,12 @@ def test_what_a_result_does_not_show(tmp_path, settings, expected):
     found = limits(tmp_path / "with", [0.1, 0.2], **settings)
     assert expected in found
     assert (expected in plain) == (not settings)
+
+
+def test_a_run_with_one_round_that_counted_is_not_of_the_initial_model(tmp_path):
+    found = limits(tmp_path, [0.1, 0.1, 0.2], rejected=(1,))
+    assert "broke down" in found
+    assert "ever finite" not in found
 
 
 def test_training_that_had_not_ended_is_named(tmp_path):
