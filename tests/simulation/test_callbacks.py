@@ -17,6 +17,7 @@ from tff_drift.simulation.callbacks import (
     PeriodicEvaluation,
     Progress,
 )
+from tff_drift.simulation.records import metrics
 from tff_drift.simulation.records.checkpoint import load_checkpoint
 
 
@@ -367,6 +368,18 @@ def test_bad_columns_are_errors(columns, error, message):
 def test_an_evaluation_that_returns_no_metrics_is_an_error(found, message):
     with pytest.raises(TypeError, match=message):
         run(PeriodicEvaluation(lambda weights: found))
+
+
+def test_times_of_several_evaluations_are_added_up(monkeypatch):
+    monkeypatch.setattr(metrics, "seconds_since", lambda start: 1.25)
+    one, other = (
+        PeriodicEvaluation(lambda weights, name=name: {name: 1.0}) for name in "ab"
+    )
+    rows = run(one, other, rounds=1).rows
+    assert [row["seconds_evaluation"] for row in rows] == [2.5, 2.5]
+    assert (rows[0]["test_a"], rows[0]["test_b"]) == (1.0, 1.0)
+    with pytest.raises(ValueError, match="the column 'test_a', which the row has"):
+        run(one, one, rounds=1)
 
 
 @pytest.mark.parametrize("callback", [PeriodicEvaluation, FinalEvaluation])

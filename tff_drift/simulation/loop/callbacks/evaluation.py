@@ -62,7 +62,9 @@ class _Evaluation(Callback):
 class PeriodicEvaluation(_Evaluation):
     """Evaluates the model before the first round, every few rounds, and in the last.
 
-    The columns are `test_<name>` for each metric, and `seconds_evaluation`.
+    The columns are `test_<name>` for each metric, and `seconds_evaluation`. A run may
+    have several such callbacks, whose metrics differ in their names: their times are
+    added up.
     """
 
     @signatures.suggesting_names(every="rounds_per_evaluation")
