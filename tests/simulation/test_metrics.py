@@ -2,6 +2,7 @@ import collections
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tff_drift.simulation.records import metrics
 
@@ -60,6 +61,18 @@ def test_columns_of_an_evaluation():
     found = {"loss": np.float32(3.0), "deep": {"er": 1}}
     row = metrics.columns_of("evaluation", found)
     assert row == {"loss": 3.0, "deep/er": 1}
+
+
+def test_numbers_in_bfloat16_are_numbers():
+    # It has eight significant bits: 205 / 2048 is the nearest to 0.1.
+    vector = tf.constant([1.5, 0.1], tf.bfloat16)
+    found = {"a": vector[0], "v": vector, "np": vector[1].numpy(), "t": tf.constant(2)}
+    tenth = pytest.approx(205 / 2048)
+    expected = {"a": 1.5, "v/0": 1.5, "v/1": tenth, "np": tenth, "t": 2}
+    assert metrics.columns_of("evaluation", found) == expected
+    assert metrics.flatten_metrics(found) == expected
+    with pytest.raises(TypeError, match=r"evaluation returned an array of shape \(17,"):
+        metrics.columns_of("evaluation", {"a": tf.zeros(17, tf.bfloat16)})
 
 
 def test_what_is_no_number_of_a_table_is_left_out():

@@ -191,7 +191,10 @@ def _add(
 
 def _columns(name: str, leaf: Any) -> MetricsRecord | None:
     """Returns the numbers of a leaf by their columns, None if it is none."""
-    array = np.asarray(leaf)
+    # NumPy reads no bfloat16 tensor itself, and has no kind for its numbers.
+    array = np.asarray(leaf.numpy() if hasattr(leaf, "numpy") else leaf)
+    if array.dtype.name == "bfloat16":
+        array = array.astype(np.float32)
     if array.dtype.kind not in "biuf":
         return None
     if array.ndim == 0:
