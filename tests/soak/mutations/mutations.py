@@ -83,7 +83,7 @@ MUTATIONS = [
         [
             Change(
                 VARIATE,
-                'wrapping.create_sum("sum_factory", self._sum_factory, value_type)',
+                "wrapping.create_sum(name, self._sum_factory, value_type)",
                 "tff.aggregators.UnweightedMeanFactory().create(value_type)",
             ),
             Change(
