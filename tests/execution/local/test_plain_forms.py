@@ -161,3 +161,21 @@ def test_means_of_integers_stay():
     """They are rounded, and would be once more."""
     values = np.ones([2, 3, 4], np.int32)
     assert results_of(lambda x: [tf.reduce_mean(x, [0, 2])], [values]) is None
+
+
+@pytest.mark.parametrize("padding", ["VALID", "SAME"])
+@pytest.mark.parametrize("strides", [1, 2, (2, 1)])
+def test_poolings_by_one_thread(padding, strides):
+    values = np.random.default_rng(5).normal(size=(3, 5, 6, 2)).astype(np.float32)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        pooled = tf.nn.max_pool2d(values, (2, 3), strides, padding)
+        plain = plain_forms.pooled_by_one_thread(pooled.op)
+        assert plain.op.type == "MaxPoolV2"
+        np.testing.assert_array_equal(*session.run([plain, pooled]))
+
+
+def test_poolings_of_padded_images_stay():
+    with tf.Graph().as_default():
+        padding = [[0, 0], [1, 0], [0, 1], [0, 0]]
+        pooled = tf.nn.max_pool2d(np.zeros([1, 4, 4, 1], np.float32), 2, 2, padding)
+        assert plain_forms.pooled_by_one_thread(pooled.op) is pooled

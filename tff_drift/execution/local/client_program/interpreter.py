@@ -208,6 +208,8 @@ class GraphInterpreter:
         if self._with_products and node.op in convolutions.KINDS:
             product = convolutions.as_product(outputs[0].op, self._patches)
             return outputs if product is None else [product], layout
+        if self._with_products and node.op == "MaxPool":
+            return [plain_forms.pooled_by_one_thread(outputs[0].op)], layout
         return outputs, layout
 
     def _reduce(self, node: Any, inputs: list[Any]) -> list[tf.Tensor]:

@@ -32,6 +32,26 @@ def as_plain(operation: tf.Operation) -> list[tf.Tensor] | None:
     return KINDS[operation.type](operation)
 
 
+def pooled_by_one_thread(operation: tf.Operation) -> tf.Tensor:
+    """Returns a pooling by the largest value, of few images, as it is if need be.
+
+    oneDNN splits even these among threads, and waits for them. TensorFlow leaves the
+    second version of the operation to a kernel that does not.
+
+    Args:
+      operation: A `MaxPool` of one client.
+    """
+    padding, form = (operation.get_attr(x).decode() for x in ("padding", "data_format"))
+    if padding == "EXPLICIT" or form != "NHWC":
+        return operation.outputs[0]
+    return tf.raw_ops.MaxPoolV2(
+        input=operation.inputs[0],
+        ksize=operation.get_attr("ksize"),
+        strides=operation.get_attr("strides"),
+        padding=padding,
+    )
+
+
 def _of_one_image(operation: tf.Operation) -> list[tf.Tensor] | None:
     is_gradient = operation.type == "FusedBatchNormGradV3"
     image = operation.inputs[1 if is_gradient else 0]
