@@ -59,8 +59,8 @@ class Limits:
       cohorts: How many cohorts are remembered, to know those that come again.
       stack_bytes: What the states of the clients that are trained at a time take at
         most, so that they stay in the processor's cache.
-      patch_stack_bytes: What the patches of a step of all of them take at most, for the
-        same reason, where they are products (see `most_patch_values`).
+      patch_stack_bytes: On CPUs, what the patches of a step of all of them take at
+        most, for the same reason, where they are products (see `most_patch_values`).
       few_clients: Where that leaves fewer clients than this, there may be as many,
         within `most_stack_bytes`.
       many_clients: How many clients are trained at a time at most.

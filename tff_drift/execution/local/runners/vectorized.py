@@ -145,6 +145,7 @@ class VectorizedRunner:
         if on_rows:
             state_bytes = math.ceil(on_few_rows)
         patch_values = self._num_patch_values(map(most_frequent_shape, own))
+        patches_are_made = on_cpus and math.isfinite(patch_values)
         members = policy.groups(
             self._limits,
             num_steps,
@@ -152,7 +153,7 @@ class VectorizedRunner:
             len(placement.client_devices),
             state_bytes,
             step_bytes,
-            4 * int(patch_values) if math.isfinite(patch_values) else 0,
+            4 * int(patch_values) if patches_are_made else 0,
         )
         sizes = list(map(len, members))
         padded = policy.padded_sizes(sizes) if self._may_pad else sizes
