@@ -179,6 +179,15 @@ def test_every_argument_is_described_where_it_is_shown(package):
         assert [name for name in names if f"*   `{name}`:" not in entry] == []
 
 
+@pytest.mark.parametrize("package", public_names.PACKAGES)
+def test_members_that_a_class_overrides_are_documented_once(package):
+    for each in public_names.public_names(package):
+        members = re.findall(
+            r"^:+\{py:(?:method|property)\} (\w+)", reference.entry(each), re.M
+        )
+        assert sorted(set(members)) == sorted(members)
+
+
 def test_every_figure_is_drawn_from_data_beside_it():
     kept = [*(ROOT / "docs").glob("*.png"), *(ROOT / figures.RESULTS).glob("**/*.png")]
     assert {str(path.relative_to(ROOT)) for path in kept} == figures.names(), (

@@ -85,7 +85,7 @@ def _members(each: PublicName) -> list[str]:
     """The documented public methods and properties of a class."""
     found = []
     told = docstrings.attributes(each.doc)
-    for name, child in _own_members(each.definition):
+    for name, child in _own_members(each.definition).items():
         doc = public_names.doc_of(child)
         if not doc or name.startswith("_") or name in told:
             continue
@@ -100,12 +100,12 @@ def _members(each: PublicName) -> list[str]:
     return found
 
 
-def _own_members(definition: griffe.Class) -> list[tuple[str, griffe.Object]]:
-    """The members of a class, and of those below it that have no page."""
-    found = list(definition.members.items())
+def _own_members(definition: griffe.Class) -> dict[str, griffe.Object]:
+    """The members of a class, and those that it has from bases that have no page."""
+    found = dict(definition.members)
     for base in definition.resolved_bases:
         if base.is_class and base.name not in public_names.addresses():
-            found += _own_members(base)
+            found |= {**_own_members(base), **found}
     return found
 
 
