@@ -1,7 +1,9 @@
 """Clients' batches, and which of them are kept."""
 
 import collections
+import concurrent.futures
 import gc
+import threading
 
 import numpy as np
 import pytest
@@ -109,6 +111,40 @@ def test_the_cache_keeps_the_stacks_of_cohorts_that_come_again():
     own.clear()
     gc.collect()
     assert cache.used_bytes == 0
+
+
+def test_cohorts_are_put_together_one_after_the_other():
+    cache = batch_cache.BatchCache(limit_bytes=1000, cohorts=64)
+    own, at_work, most = [_bytes(1)], [0], [0]
+
+    def build():
+        at_work[0] += 1
+        most[0] = max(most[0], at_work[0])
+        threading.Event().wait(0.001)
+        at_work[0] -= 1
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: cache.put_together(own, None, build), range(5)))
+    assert most == [1]
+
+
+def test_nobody_waits_for_a_cohort_that_takes_long_to_put_together():
+    cache = batch_cache.BatchCache(limit_bytes=1000, cohorts=64)
+    own, started, go_on = [_bytes(1)], threading.Event(), threading.Event()
+
+    def read_a_disk():
+        started.set()
+        return go_on.wait(60)
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(cache.put_together, own, None, read_a_disk)
+        started.wait(60)
+        try:
+            assert cache.put_together(own, "another way", lambda: 3) == 3
+            assert not slow.done()
+        finally:
+            go_on.set()
+        assert slow.result() is True
 
 
 def test_batches_are_put_side_by_side_and_end_to_end():

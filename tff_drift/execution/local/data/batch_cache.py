@@ -7,14 +7,18 @@ is kept for datasets that give the same batches every time.
 from __future__ import annotations
 
 import collections
+import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import tensorflow as tf
 
 from tff_drift.execution.local import patterns
+
+# How long a cohort waits for the one that is being put together, in seconds.
+_LONGEST_WAIT = 0.01
 
 
 class TooManyBytesError(Exception):
@@ -73,6 +77,7 @@ class BatchCache(Generic[_Batches]):
         )
         # Reentrant: forgetting a dataset may be due to what happens in here.
         self._lock = threading.RLock()
+        self._turn = threading.Lock()
 
     @property
     def used_bytes(self) -> int:
@@ -102,7 +107,7 @@ class BatchCache(Generic[_Batches]):
     ) -> Any:
         """Returns what `build` does; keeps it for cohorts that come again.
 
-        It is kept at the second time, if all the data is.
+        It is kept at the second time, if all the data is. Threads take turns.
 
         Args:
           cohort: The data of every client.
@@ -119,7 +124,8 @@ class BatchCache(Generic[_Batches]):
             ):
                 self._entries.move_to_end(key)
                 return entry[1]
-        tensors = build()
+        with self._in_turn():
+            tensors = build()
         if all(own.is_kept for own in cohort) and self._came_before(key):
             references = [
                 weakref.ref(own, lambda _: self._forget(key)) for own in cohort
@@ -127,6 +133,21 @@ class BatchCache(Generic[_Batches]):
             size = sum(map(_num_bytes, tf.nest.flatten(tensors)))
             self._keep(key, references, tensors, size)
         return tensors
+
+    @contextlib.contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        """Has one cohort put together at a time, unless that takes long.
+
+        Copying small arrays holds the interpreter: threads that do it side by side
+        stop each other at every one, and none of their groups begins to train.
+        Reading a disk or copying large arrays does not hold it.
+        """
+        has_turn = self._turn.acquire(timeout=_LONGEST_WAIT)
+        try:
+            yield
+        finally:
+            if has_turn:
+                self._turn.release()
 
     def _came_before(self, key: Any) -> bool:
         with self._lock:
