@@ -193,6 +193,29 @@ def test_products_of_few_weights_are_not_split(weights, is_reshaped, kind, turne
     assert f"BatchMatMul{'V2' if kind == 'V3' else 'V3'}" not in kinds
 
 
+@pytest.mark.parametrize(("weights", "kind"), [(36, "V3"), (35, "V2")])
+def test_a_filter_s_weights_count_once_for_each_place(weights, kind):
+    """Images of 4 by 4 pixels, and a filter of 2 by 2 at nine places."""
+    with tf.Graph().as_default() as graph:
+        given = [
+            tf.compat.v1.placeholder(tf.float32, shape)
+            for shape in ([None, 4, 4, 1], [2, 2, 1, 1])
+        ]
+        results = tf.nn.conv2d(*given, 1, "VALID")
+
+    def of_client(own):
+        return _evaluate(graph.as_graph_def(), given, own, [results])[0]
+
+    limits = execution.Limits(small_product_weights=weights)
+    with tf.Graph().as_default() as graph_of_all, convolutions.limited_by(limits):
+        stacks = [
+            tf.compat.v1.placeholder(tf.float32, [3, *tensor.shape]) for tensor in given
+        ]
+        vectorized_map(of_client, stacks)
+    kinds = {each.type for each in graph_of_all.get_operations()}
+    assert kinds & {"BatchMatMulV2", "BatchMatMulV3"} == {f"BatchMatMul{kind}"}
+
+
 OPERATIONS = sorted({each.operation for each in CASES})
 
 

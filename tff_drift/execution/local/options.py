@@ -82,7 +82,8 @@ class Limits:
       largest_patches: Up to how many values of an example's patches the product is
         quicker than one convolution.
       small_product_weights: Products of batches and of at most so many weights of each
-        client are quicker by Eigen, which splits no small ones, than by oneDNN.
+        client, those of a filter once for each place where it is applied, are quicker
+        by Eigen, which splits no small ones, than by oneDNN.
       rows_for_one: Clients train on the rows of tables that their batches name where
         at most one row in so many is named: picking rows and putting them back costs a
         few passes over the tables.

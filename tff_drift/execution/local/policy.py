@@ -190,7 +190,8 @@ def multiply_without_threads(limits: Limits, num_weights: int) -> bool:
 
     Args:
       limits: The limits of the context.
-      num_weights: How many weights a client has in the product.
+      num_weights: How many weights a client has in the product, those of a filter
+        once for each place where it is applied.
     """
     return num_weights <= limits.small_product_weights
 

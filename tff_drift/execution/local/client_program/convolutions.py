@@ -34,7 +34,7 @@ import tensorflow as tf
 from tensorflow.python.ops.parallel_for.pfor import wrap
 
 from tff_drift.execution.local import patterns, policy
-from tff_drift.execution.local.client_program import tiles
+from tff_drift.execution.local.client_program import plain_forms, tiles
 from tff_drift.execution.local.options import Limits
 
 # Patches of so few channels, if each has no more than so many values and those of an
@@ -259,6 +259,11 @@ class _Product:
         if isinstance(self._clients, int) and self._clients == 1:
             # Of stacks, TensorFlow prepares a kernel for every shape that comes.
             return tf.matmul(first[0], second[0], **transposed)
+        height, width = self._geometry
+        num_weights = height.out * width.out * math.prod(self._filters)
+        few = policy.multiply_without_threads(limits_of_context(), num_weights)
+        if few and first.dtype == tf.float32:
+            return plain_forms.multiplied_by_eigen(first, second, **transposed)
         return tf.matmul(first, second, **transposed)
 
     def _patches(self, images: tf.Tensor) -> tf.Tensor:

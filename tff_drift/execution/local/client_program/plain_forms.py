@@ -52,6 +52,22 @@ def pooled_by_one_thread(operation: tf.Operation) -> tf.Tensor:
     )
 
 
+def multiplied_by_eigen(
+    first: tf.Tensor,
+    second: tf.Tensor,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+) -> tf.Tensor:
+    """Returns the products of stacks of matrices, as `tf.matmul` takes them.
+
+    oneDNN splits even small ones among threads, and waits for them. TensorFlow leaves
+    this kind of the operation to Eigen, which does not.
+    """
+    return tf.raw_ops.BatchMatMulV3(
+        x=first, y=second, Tout=first.dtype, adj_x=transpose_a, adj_y=transpose_b
+    )
+
+
 def _of_one_image(operation: tf.Operation) -> list[tf.Tensor] | None:
     is_gradient = operation.type == "FusedBatchNormGradV3"
     image = operation.inputs[1 if is_gradient else 0]

@@ -29,7 +29,7 @@ from tensorflow.python.ops.parallel_for.pfor import (
 
 from tff_drift import checks
 from tff_drift.execution.local import policy
-from tff_drift.execution.local.client_program import convolutions
+from tff_drift.execution.local.client_program import convolutions, plain_forms
 
 # By TensorFlow's own conversions.
 _CONVERTED_NAMES = """
@@ -209,7 +209,7 @@ def _matmul(given: Any) -> Any:
     (first, has_first, _), (second, has_second, _) = given.input(0), given.input(1)
     turn_first, turn_second = (given.get_attr(f"transpose_{x}") for x in "ab")
     if has_first and has_second:
-        multiply = _small_product if _is_small(given) else tf.matmul
+        multiply = plain_forms.multiplied_by_eigen if _is_small(given) else tf.matmul
         product = multiply(
             first, second, transpose_a=turn_first, transpose_b=turn_second
         )
@@ -237,15 +237,6 @@ def _is_small(given: Any) -> bool:
     known = [size for size in (rows, inner or other, columns) if size is not None]
     return policy.multiply_without_threads(
         convolutions.limits_of_context(), math.prod(known)
-    )
-
-
-def _small_product(
-    first: tf.Tensor, second: tf.Tensor, transpose_a: bool, transpose_b: bool
-) -> tf.Tensor:
-    # TensorFlow leaves the other kinds of this operation to oneDNN.
-    return tf.raw_ops.BatchMatMulV3(
-        x=first, y=second, Tout=first.dtype, adj_x=transpose_a, adj_y=transpose_b
     )
 
 
