@@ -169,7 +169,7 @@ def test_poolings_by_one_thread(padding, strides):
     values = np.random.default_rng(5).normal(size=(3, 5, 6, 2)).astype(np.float32)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         pooled = tf.nn.max_pool2d(values, (2, 3), strides, padding)
-        plain = plain_forms.pooled_by_one_thread(pooled.op)
+        plain = plain_forms.pooled_by_one_thread(pooled.op, pooled.op.inputs[0])
         assert plain.op.type == "MaxPoolV2"
         np.testing.assert_array_equal(*session.run([plain, pooled]))
 
@@ -178,4 +178,5 @@ def test_poolings_of_padded_images_stay():
     with tf.Graph().as_default():
         padding = [[0, 0], [1, 0], [0, 1], [0, 0]]
         pooled = tf.nn.max_pool2d(np.zeros([1, 4, 4, 1], np.float32), 2, 2, padding)
-        assert plain_forms.pooled_by_one_thread(pooled.op) is pooled
+        images = pooled.op.inputs[0]
+        assert plain_forms.pooled_by_one_thread(pooled.op, images) is None

@@ -209,7 +209,9 @@ class GraphInterpreter:
             product = convolutions.as_product(outputs[0].op, self._patches)
             return outputs if product is None else [product], layout
         if self._with_products and node.op == "MaxPool":
-            return [plain_forms.pooled_by_one_thread(outputs[0].op)], layout
+            operation = outputs[0].op
+            pooled = plain_forms.pooled_by_one_thread(operation, operation.inputs[0])
+            return outputs if pooled is None else [pooled], layout
         return outputs, layout
 
     def _reduce(self, node: Any, inputs: list[Any]) -> list[tf.Tensor]:

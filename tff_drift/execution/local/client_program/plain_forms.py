@@ -32,20 +32,23 @@ def as_plain(operation: tf.Operation) -> list[tf.Tensor] | None:
     return KINDS[operation.type](operation)
 
 
-def pooled_by_one_thread(operation: tf.Operation) -> tf.Tensor:
-    """Returns a pooling by the largest value, of few images, as it is if need be.
+def pooled_by_one_thread(
+    operation: tf.Operation, images: tf.Tensor
+) -> tf.Tensor | None:
+    """Returns a pooling by the largest value, None if it has no plainer form.
 
-    oneDNN splits even these among threads, and waits for them. TensorFlow leaves the
-    second version of the operation to a kernel that does not.
+    oneDNN splits even that of few images among threads, and waits for them. TensorFlow
+    leaves the second version of the operation to a kernel that does not.
 
     Args:
       operation: A `MaxPool` of one client.
+      images: Its input, or that of several clients.
     """
     padding, form = (operation.get_attr(x).decode() for x in ("padding", "data_format"))
     if padding == "EXPLICIT" or form != "NHWC":
-        return operation.outputs[0]
+        return None
     return tf.raw_ops.MaxPoolV2(
-        input=operation.inputs[0],
+        input=images,
         ksize=operation.get_attr("ksize"),
         strides=operation.get_attr("strides"),
         padding=padding,

@@ -182,6 +182,18 @@ def _with_axes_from_the_front(given: Any) -> Any:
     return _pfor_converter_registry[given.op_type](inputs)
 
 
+def _pooled(given: Any) -> Any:
+    """Converts a pooling by the largest value, of the images of all clients at once."""
+    images = given.stacked_input(0)
+    shape = tf.shape(images)
+    of_all = tf.reshape(images, tf.concat([[-1], shape[2:]], 0))
+    pooled = plain_forms.pooled_by_one_thread(given.op, of_all)
+    if pooled is None:
+        return _pfor_converter_registry["MaxPool"](given)
+    of_each = tf.reshape(pooled, tf.concat([shape[:2], tf.shape(pooled)[1:]], 0))
+    return wrap(of_each, True)
+
+
 def _with_bias(given: Any) -> Any:
     """Converts what adds a bias, or the gradient of that.
 
@@ -368,6 +380,7 @@ _CONVERSIONS = {
     **dict.fromkeys(_SEGMENTS, _with_segments_of_each),
     **dict.fromkeys(("BiasAdd", "BiasAddGrad"), _with_bias),
     "MatMul": _matmul,
+    "MaxPool": _pooled,
     "Roll": _with_axes_from_the_front,
     "Squeeze": _squeezed,
 }
