@@ -47,6 +47,25 @@ def test_a_context_decides_by_its_limits():
     assert "fewer than 21 together on average" in told[1]
 
 
+@pytest.mark.parametrize(("small", "weights"), [(8, 100), (7, 0)])
+def test_products_are_small_where_batches_are(monkeypatch, small, weights):
+    asked = set()
+
+    def multiply_without_threads(limits, num_weights):
+        asked.add(limits.small_product_weights)
+        return policy_says(limits, num_weights)
+
+    policy_says = policy.multiply_without_threads
+    monkeypatch.setattr(policy, "multiply_without_threads", multiply_without_threads)
+    limits = execution.Limits(small_batch=small, small_product_weights=100)
+    context = execution.create_local_execution_context(limits=limits)
+    process = models.fed_avg()
+    state = call(context, process.initialize)
+    data = models.datasets(models.client_arrays([16] * 20), batch_size=8)
+    call(context, process.next, state, data)
+    assert asked == {weights}
+
+
 def test_states_stay_at_clients_from_a_size_on():
     limits = execution.Limits(collected_state_bytes=100)
     assert not policy.keep_states_at_clients(limits, 100)

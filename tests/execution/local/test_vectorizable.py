@@ -164,33 +164,35 @@ def test_squeeze_of_any_shape_keeps_clients():
 
 
 @pytest.mark.parametrize(
-    ("weights", "is_reshaped", "kind"),
-    [(6, False, "V3"), (5, False, "V2"), (6, True, "V2")],
+    ("weights", "shape", "kind"),
+    [
+        (6, [None, 2], "V3"),
+        (5, [None, 2], "V2"),
+        # Two values of each example, as they come or flattened.
+        (6, [None, 1, 2], "V3"),
+        # Two values of each of an example's five words.
+        (6, [None, 5, 2], "V2"),
+    ],
 )
-@pytest.mark.parametrize("turned", [False, True])
-def test_products_of_few_weights_are_not_split(weights, is_reshaped, kind, turned):
+def test_products_of_few_weights_are_not_split(weights, shape, kind):
     """A client's batch of any size, and two by three weights."""
     with tf.Graph().as_default() as graph:
-        shape = [2, None] if turned else [None, 2]
         batch = tf.compat.v1.placeholder(tf.float32, shape)
         given = [batch, tf.compat.v1.placeholder(tf.float32, [2, 3])]
-        factor = tf.reshape(batch, [2, -1] if turned else [-1, 2])
         product = tf.matmul(
-            factor if is_reshaped else batch, given[1], transpose_a=turned
+            tf.reshape(batch, [-1, 2]) if len(shape) > 2 else batch, given[1]
         )
+    _check_kind(graph, given, product, weights, kind)
 
-    def of_client(own):
-        return _evaluate(graph.as_graph_def(), given, own, [product])[0]
 
-    limits = execution.Limits(small_product_weights=weights)
-    with tf.Graph().as_default() as graph_of_all, convolutions.limited_by(limits):
-        stacks = [
-            tf.compat.v1.placeholder(tf.float32, [4, *tensor.shape]) for tensor in given
+@pytest.mark.parametrize(("weights", "kind"), [(6, "V3"), (5, "V2")])
+def test_products_of_turned_batches_are_not_split(weights, kind):
+    with tf.Graph().as_default() as graph:
+        given = [
+            tf.compat.v1.placeholder(tf.float32, shape) for shape in ([2, None], [2, 3])
         ]
-        vectorized_map(of_client, stacks)
-    kinds = {each.type for each in graph_of_all.get_operations()}
-    assert f"BatchMatMul{kind}" in kinds
-    assert f"BatchMatMul{'V2' if kind == 'V3' else 'V3'}" not in kinds
+        product = tf.matmul(*given, transpose_a=True)
+    _check_kind(graph, given, product, weights, kind)
 
 
 @pytest.mark.parametrize(("weights", "kind"), [(36, "V3"), (35, "V2")])
@@ -202,14 +204,19 @@ def test_a_filter_s_weights_count_once_for_each_place(weights, kind):
             for shape in ([None, 4, 4, 1], [2, 2, 1, 1])
         ]
         results = tf.nn.conv2d(*given, 1, "VALID")
+    _check_kind(graph, given, results, weights, kind)
+
+
+def _check_kind(graph, given, result, weights, kind):
+    """Checks of which kind a client's product is with the others'."""
 
     def of_client(own):
-        return _evaluate(graph.as_graph_def(), given, own, [results])[0]
+        return _evaluate(graph.as_graph_def(), given, own, [result])[0]
 
     limits = execution.Limits(small_product_weights=weights)
     with tf.Graph().as_default() as graph_of_all, convolutions.limited_by(limits):
         stacks = [
-            tf.compat.v1.placeholder(tf.float32, [3, *tensor.shape]) for tensor in given
+            tf.compat.v1.placeholder(tf.float32, [4, *tensor.shape]) for tensor in given
         ]
         vectorized_map(of_client, stacks)
     kinds = {each.type for each in graph_of_all.get_operations()}

@@ -81,9 +81,10 @@ class Limits:
         and their gradients have at most so many values.
       largest_patches: Up to how many values of an example's patches the product is
         quicker than one convolution.
-      small_product_weights: Products of batches and of at most so many weights of each
-        client, those of a filter once for each place where it is applied, are quicker
-        by Eigen, which splits no small ones, than by oneDNN.
+      small_product_weights: Products of small batches and of at most so many weights of
+        each client, those of a filter once for each place where it is applied, are
+        quicker by Eigen, which splits no small ones, than by oneDNN.
+      small_batch: Small are batches of at most so many examples.
       rows_for_one: Clients train on the rows of tables that their batches name where
         at most one row in so many is named: picking rows and putting them back costs a
         few passes over the tables.
@@ -127,7 +128,8 @@ class Limits:
     largest_state_bytes: int = 5 * 2**19
     most_patch_values: int = 1_400_000
     largest_patches: int = 15_000
-    small_product_weights: int = 2_100
+    small_product_weights: int = 10_000
+    small_batch: int = 32
     rows_for_one: int = 2
     small_table_bytes: int = 2**16
     few_steps_back: int = 1000

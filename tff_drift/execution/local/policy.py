@@ -183,7 +183,7 @@ def multiply_patches(limits: Limits, num_values: int) -> bool:
 
 
 def multiply_without_threads(limits: Limits, num_weights: int) -> bool:
-    """Whether clients' batches and weights are multiplied without oneDNN.
+    """Whether clients' small batches and weights are multiplied without oneDNN.
 
     It splits even small products among threads and waits for these, while several
     groups train at a time.

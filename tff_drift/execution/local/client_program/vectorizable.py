@@ -235,12 +235,12 @@ def _matmul(given: Any) -> Any:
 
 
 def _is_small(given: Any) -> bool:
-    """Whether a product is of a batch as it came and of few weights.
+    """Whether a product is of as many rows as a batch has, and of few weights.
 
     What a `Reshape` has put together, such as the words of texts, has more rows.
     """
     factors = given.op.inputs
-    if any(each.dtype != tf.float32 or each.op.type == "Reshape" for each in factors):
+    if any(each.dtype != tf.float32 or _has_other_rows(each) for each in factors):
         return False
     (rows, inner), (other, columns) = (
         each.shape[::-1] if given.get_attr(f"transpose_{x}") else each.shape
@@ -250,6 +250,14 @@ def _is_small(given: Any) -> bool:
     return policy.multiply_without_threads(
         convolutions.limits_of_context(), math.prod(known)
     )
+
+
+def _has_other_rows(matrix: tf.Tensor) -> bool:
+    """Whether it is of a `Reshape` that does more than to flatten each row."""
+    if matrix.op.type != "Reshape":
+        return False
+    sizes = [x.shape[1:].num_elements() for x in (matrix.op.inputs[0], matrix)]
+    return None in sizes or sizes[0] != sizes[1]
 
 
 def _rows_times(

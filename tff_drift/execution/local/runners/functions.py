@@ -9,6 +9,7 @@ see `vectorized_loop`, are part of one graph.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -123,8 +124,13 @@ class VectorizedFunctions:
         with self._lock:
             function = self._functions.get(key)
             if function is None:
+                # Larger batches are all multiplied by oneDNN.
+                weights = self._limits.small_product_weights * key.small_batches
+                limits = dataclasses.replace(
+                    self._limits, small_product_weights=weights
+                )
                 # Not where the clients that come first happen to run.
-                with tf.device(None), convolutions.limited_by(self._limits):
+                with tf.device(None), convolutions.limited_by(limits):
                     function = self._build(key)
                 self._functions[key] = function
                 if len(self._functions) > self._limits.functions:

@@ -173,7 +173,7 @@ class VectorizedRunner:
             Group(
                 clients,
                 [step for schedule in of_group for step in schedule.lockstep_steps()],
-                FunctionKey(number, masked),
+                FunctionKey(number, masked, self._are_small(of_loops)),
                 of_loops,
                 state_bytes,
                 on_rows,
@@ -202,6 +202,20 @@ class VectorizedRunner:
           groups: Those of a cohort.
         """
         return max(self._num_patch_values(group.shapes) for group in groups)
+
+    def _are_small(self, shapes: Sequence[Any]) -> bool:
+        """Whether the batches are small that are taken together.
+
+        Args:
+          shapes: Those of each loop.
+        """
+        client = self._functions.client
+        sizes = [
+            _num_examples(of_loop, client.graph.specs[loop.dataset])
+            for loop, of_loop in zip(client.loops, shapes, strict=True)
+            if of_loop
+        ]
+        return max(sizes, default=1) <= self._limits.small_batch
 
     def _num_patch_values(self, shapes: Iterable[Any]) -> float:
         """Returns the most values of patches in a step of one client.

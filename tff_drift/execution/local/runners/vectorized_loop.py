@@ -24,10 +24,12 @@ class FunctionKey(NamedTuple):
     Attributes:
       num_clients: The number of clients, None for any.
       masked: Whether clients may be masked, or take steps alone.
+      small_batches: Whether the batches that they take together are small.
     """
 
     num_clients: int | None
     masked: bool
+    small_batches: bool = False
 
 
 class UnequalSteps(NamedTuple):
