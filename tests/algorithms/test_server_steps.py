@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests import models, stateful, tiers
+from tests import methods, models, stateful, tiers
 from tff_drift import algorithms, execution, optimizers
 
 CLIENTS = models.client_arrays([10, 7, 3], seed=3)
@@ -304,6 +304,115 @@ def test_an_optimizer_of_float32_alone_is_refused_by_name(name):
     rates[name] = tff.learning.optimizers.build_rmsprop(0.1)
     with pytest.raises(TypeError, match=f"^{name} must take steps of the model's"):
         algorithms.build_fed_avg(_linear_model(tf.float64), **rates)
+
+
+# Of nobody, and of clients of whom none counts.
+_EMPTY = models.datasets(models.client_arrays([0, 0]))
+_BROKEN = models.datasets(
+    [(np.full([3, 3], np.nan, np.float32), np.zeros(3, np.int32))]
+)
+
+
+def _harmonic(round_number):
+    return 1.0 / (2.0 + round_number)
+
+
+_SGD = tff.learning.optimizers.build_sgdm(1.5)
+_WITH_A_SCHEDULE = {
+    "of_the_builder": (_SGD, _harmonic, "local"),
+    "of_the_optimizer": (
+        optimizers.build_scheduled(_SGD, _harmonic),
+        None,
+        "native_context",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "schedule", "context"),
+    tiers.first(["of_the_builder"], _WITH_A_SCHEDULE),
+)
+def test_rounds_without_a_step_are_rounds_of_the_schedule(
+    optimizer, schedule, context, request
+):
+    stack = tff.framework.get_context_stack()
+    with stack.install(request.getfixturevalue(context)):
+        _check_rounds_of_a_schedule(optimizer, schedule)
+
+
+def _check_rounds_of_a_schedule(optimizer, schedule):
+    process = algorithms.build_fed_avg(
+        models.softmax_regression,
+        RATE,
+        optimizer,
+        server_rate_schedule=schedule,
+        # No client moves in the first round.
+        client_rate_schedule=lambda r: tf.minimum(r, 1.0),
+    )
+    state = process.initialize()
+    x = models.trainable(process, state)
+    for number, data in enumerate([DATA, [], DATA, _EMPTY, _BROKEN, DATA]):
+        if number in (2, 5):
+            moves = models.pseudo_gradient(x, CLIENTS, RATE)
+            rate = 1.5 / (2 + number)
+            x = [t - rate * move for t, move in zip(x, moves, strict=True)]
+        state, _ = models.train(process, data, state=state)
+        for actual, expected in zip(models.trainable(process, state), x, strict=True):
+            np.testing.assert_allclose(actual, expected, atol=2e-6)
+    assert process.get_hparams(state)["finalizer"]["learning_rate"] == 1.5
+
+
+# The step on data of the server's own has a schedule of its own.
+_SCHEDULED = [
+    name
+    for name, row in algorithms.methods().items()
+    if row.has_server_rate and "meta_data" not in row.needs
+]
+
+
+@pytest.mark.parametrize("name", tiers.first(["mime", "scaffold"], _SCHEDULED))
+def test_a_round_without_a_step_is_a_round_of_every_methods_schedule(name):
+    process = methods.build(
+        algorithms.methods()[name],
+        server_rate_schedule=lambda r: tf.where(r < 1, 1.0, 0.0),
+    )
+    driver = stateful.Driver(process, methods.CLIENTS)
+    client = methods.CLIENTS["client_1"]
+    broken = client._replace(targets=np.full_like(client.targets, np.nan))
+    before = driver.model
+    driver.round(["client_1"], {"client_1": broken})
+    driver.round(list(methods.CLIENTS))
+    assert driver.metrics["finalizer"]["pseudo_gradient_norm"] > 0
+    np.testing.assert_array_equal(driver.model, before)
+
+
+def test_an_average_of_models_leaves_the_schedule_as_it_is():
+    process = algorithms.build_scaffold(
+        stateful.LinearRegression,
+        RATE,
+        len(methods.CLIENTS),
+        server_rate_schedule=lambda r: tf.where(r < 1, 1.0, 0.0),
+        evaluated_model="average",
+    )
+    driver = stateful.Driver(process, methods.CLIENTS)
+    before = driver.model
+    driver.round([])
+    driver.round(list(methods.CLIENTS))
+    np.testing.assert_array_equal(driver.model, before)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("name", ["mime", "mime_lite"])
+def test_a_schedule_of_the_base_optimizer_counts_rounds(name):
+    base = optimizers.build_scheduled(
+        tff.learning.optimizers.build_sgdm(0.1), lambda r: tf.where(r < 1, 1.0, 0.0)
+    )
+    builder = getattr(algorithms, f"build_{name}")
+    driver = stateful.Driver(builder(stateful.LinearRegression, base), methods.CLIENTS)
+    before = driver.model
+    driver.round([])
+    driver.round(list(methods.CLIENTS))
+    np.testing.assert_array_equal(driver.model, before)
 
 
 def test_a_run_with_momentum_is_known_by_the_class_of_tffs():

@@ -26,6 +26,7 @@ from tff_drift.algorithms.server_steps import (
     StepAround,
 )
 from tff_drift.method_specs import Cost, Method, register
+from tff_drift.optimizers.scheduled import pass_round
 from tff_drift.tensors import Tensors, from_vector
 
 
@@ -126,6 +127,11 @@ class MimeStep(StepAround):
         return result._replace(
             state=collections.OrderedDict(step=result.state, base=base)
         )
+
+    def pass_round(self, state: ServerState) -> ServerState:
+        """Returns the state with a schedule of either optimizer at the next round."""
+        base = pass_round(self._base, state["base"])
+        return collections.OrderedDict(super().pass_round(state), base=base)
 
     def _with_hparams_of_clients(self, base: Any, cohort: Cohort) -> Any:
         """Returns the base optimizer's state at the hyperparameters of its clients."""

@@ -21,16 +21,18 @@ class ProcessOptions(TypedDict, total=False):
 
     Attributes:
       server_rate_schedule: Multiplies the server learning rate, as a function of
-        the round number, which starts at 0; see `tff_drift.optimizers`. By
-        default the rate is constant. SCAFFOLD/m, FedDyn and AdaBest refuse a
-        schedule: their server steps have no rate.
+        the round number, which starts at 0; see `tff_drift.optimizers`. Rounds in
+        which the server takes no step count too. By default the rate is constant.
+        SCAFFOLD/m, FedDyn and AdaBest refuse a schedule: their server steps have no
+        rate.
       model_distributor: How the server sends the model. By default
         `tff.learning.templates.build_broadcast_process`.
       model_aggregator: How updates are aggregated, a weighted or an unweighted
         `tff.aggregators` factory; see `tff_drift.aggregators`. By default
         `tff.aggregators.MeanFactory(no_nan_division=True)`: the weighted mean.
         Where it is exactly zero, as it is if no client of the cohort carries
-        weight, the server takes no step, not by momentum either, and its state stays.
+        weight, the server takes no step, not by momentum either, and its state stays,
+        but for the round number of a schedule.
       metrics_aggregator: How the clients' training metrics are aggregated. By
         default `tff.learning.metrics.sum_then_finalize`.
       client_weighting: A client's weight p_i in the mean, a

@@ -13,6 +13,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import autograph, checks, optimizers, returned
+from tff_drift.optimizers.scheduled import pass_round
 from tff_drift.tensors import Tensors
 
 ServerState = collections.OrderedDict[str, Any]
@@ -110,6 +111,13 @@ class ServerStep(abc.ABC):
             "server_rate_schedule must be None for a method whose server step has no "
             f"learning rate, found {checks.shown(schedule)}. Leave it out."
         )
+
+    def pass_round(self, state: ServerState) -> ServerState:
+        """Returns the state after a round in which no step counts.
+
+        It is `state` but for what follows the round number.
+        """
+        return state
 
     # Whether the state holds a control variate of the server's.
     has_control_variate = False
@@ -258,6 +266,10 @@ class OptimizerStep(ServerStep):
             collections.OrderedDict(),
         )
 
+    def pass_round(self, state: Any) -> Any:
+        """Returns the state with a schedule of the optimizer at the next round."""
+        return self._stored(pass_round(self._optimizer, self._own(state)))
+
     def get_hparams(self, state: Any) -> collections.OrderedDict[str, Any]:
         """Returns the optimizer's hyperparameters."""
         return self._optimizer.get_hparams(self._own(state))
@@ -328,6 +340,12 @@ class StepAround(ServerStep):
     ) -> ServerResult:
         """Takes the inner step; the arguments are those of `next`."""
         return take_step(self._step, state["step"], trainable, pseudo_gradient, cohort)
+
+    def pass_round(self, state: ServerState) -> ServerState:
+        """Returns the state with that of the inner step after such a round."""
+        step = self._step.pass_round(state["step"])
+        returned.not_none(self._step, "pass_round", step)
+        return collections.OrderedDict(state, step=step)
 
     def get_hparams(self, state: ServerState) -> collections.OrderedDict[str, Any]:
         """Returns the inner step's hyperparameters."""

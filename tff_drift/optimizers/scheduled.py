@@ -73,6 +73,21 @@ class _Scheduled(tff.learning.optimizers.Optimizer):
         )
 
 
+def pass_round(optimizer: tff.learning.optimizers.Optimizer, state: Any) -> Any:
+    """Returns an optimizer's state after a round of the server without a step.
+
+    Args:
+      optimizer: The server's optimizer.
+      state: Its state.
+
+    Returns:
+      That of `build_scheduled` at the next round, any other as it is.
+    """
+    if not isinstance(optimizer, _Scheduled):
+        return state
+    return collections.OrderedDict(state, round_number=state["round_number"] + 1)
+
+
 def _with_rate(
     state: Mapping[str, Any], rate: Any
 ) -> collections.OrderedDict[str, Any]:
@@ -92,18 +107,20 @@ def build_scheduled(
     learning_rate schedule(round_number)
     ```
 
-    where `learning_rate` is `optimizer`'s own, the base rate. As the server step
-    of a learning process, a step is a round. The state is
+    where `learning_rate` is `optimizer`'s own, the base rate. The state is
 
     ```
     <round_number=int32,optimizer=S>
     ```
 
     for S the state of `optimizer`, which holds the base rate. `round_number`
-    counts the steps taken, from 0; a step that the finalizer rejects leaves the
-    state, and so `round_number`, as it was. `get_hparams` and `set_hparams` show
-    and set the hyperparameters of `optimizer`, the base rate among them, as
-    `tff.learning.optimizers.schedule_learning_rate` does not. With
+    counts the steps taken, from 0. At the server of a process of this package it
+    counts the rounds, those too in which the server takes no step. TFF's own
+    processes keep the whole state where their finalizer rejects an update: such a
+    round is not counted there, neither here nor by
+    `tff.learning.optimizers.schedule_learning_rate`, which counts steps
+    everywhere. `get_hparams` and `set_hparams` show and set the hyperparameters of
+    `optimizer`, the base rate among them, as that one does not. With
     `schedules.constant()` every step is `optimizer`'s.
 
     Args:

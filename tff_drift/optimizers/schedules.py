@@ -133,7 +133,7 @@ def warm_up(rounds: int = 100, start: float = 0.0) -> Schedule:
 
     After Goyal et al. (2017), Accurate, Large Minibatch SGD,
     https://arxiv.org/abs/1706.02677. With the default `start` the factor of
-    round 0 is 0: that round takes no step.
+    round 0 is 0: in that round the model does not move.
 
     Args:
       rounds: The number of rounds until the factor is 1, at least 0. At 0 the
@@ -171,8 +171,8 @@ def cohort_scaling(
     ```
 
     The paper warms up over 100 rounds: section 5.1 from the unscaled eta_s
-    (`warm_up_from='reference'`), appendix B.7 from 0 (`'zero'`, where round 0
-    takes no step). The factor is linear in between and reaches its full value in
+    (`warm_up_from='reference'`), appendix B.7 from 0 (`'zero'`, where round 0 does
+    not move the model). The factor is linear in between and reaches its full value in
     round `warm_up_rounds`. With equal cohort sizes and no warm-up from 0 the
     schedule is `constant()`.
 

@@ -415,6 +415,13 @@ MUTATIONS = [
         "g + 0 * x for g, x in zip(c",
     ),
     _mutation(
+        "Server: a schedule that stands still in rounds without a step",
+        SERVER,
+        "selected(counts, result.state, passed)",
+        "selected(counts, result.state, step_state)",
+        tests="../algorithms/test_server_steps.py",
+    ),
+    _mutation(
         "Scaffnew: the number of steps of the first round in the second again",
         SCAFFNEW,
         "self._draw(cohort.round_number + 1)",

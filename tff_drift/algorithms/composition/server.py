@@ -184,7 +184,7 @@ def _build_next(
     A round changes nothing on the server in which no client counts, or whose aggregate
     or new model is not finite, or whose aggregate is zero in every entry, as that of
     clients without weight is: momentum and weight decay shall not move the model on
-    behalf of nobody.
+    behalf of nobody. Schedules go on, as a function of the round number.
     """
 
     @compat.tf_computation(
@@ -234,7 +234,12 @@ def _build_next(
         finite = _all(tf.math.is_finite, (*pseudo_gradient, *result.trainable))
         is_zero = _all(lambda tensor: tf.equal(tensor, 0), pseudo_gradient)
         counts = finite & ~is_zero & (sums["clients"] > 0)
-        step_state = selected(counts, result.state, step_state)
+        passed = returned.as_like(
+            f"The state that pass_round of {type(server_step).__name__} returns",
+            autograph.of_user(server_step.pass_round)(step_state),
+            step_state,
+        )
+        step_state = selected(counts, result.state, passed)
         trainable = selected(counts, result.trainable, trainable)
         measurements = collections.OrderedDict(
             update_non_finite=tf.cast(tf.logical_not(finite), tf.int32)
