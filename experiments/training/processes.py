@@ -12,7 +12,7 @@ import tensorflow_federated as tff
 import tasks
 from experiments.flags.flag import ALGORITHM
 from experiments.flags.settings import RunSettings
-from experiments.training import server_data
+from experiments.training import cohorts, server_data
 from tff_drift import aggregators, algorithms, optimizers, simulation
 
 WEIGHTINGS = {
@@ -72,7 +72,7 @@ def build_process(
         for name in ("client_weight_decay", "gradient_clipping_norm"):
             arguments[name] = configuration[name]
     server_rate = configuration["server_learning_rate"]
-    schedule = _server_rate_schedule(configuration)
+    schedule = _server_rate_schedule(configuration, task)
     if "server_learning_rate" in method.parameters:
         arguments["server_rate_schedule"] = schedule
     elif schedule is not None:
@@ -192,16 +192,27 @@ def _client_rate_schedule(
 
 
 def _server_rate_schedule(
-    configuration: Mapping[str, Any],
+    configuration: Mapping[str, Any], task: tasks.Task
 ) -> optimizers.Schedule | None:
     if configuration["server_learning_rate"] is None:
         return None
     warm_up_rounds = configuration["server_warm_up_rounds"]
-    if configuration["server_rate_scaling"] != "none":
+    scaling = configuration["server_rate_scaling"]
+    if scaling != "none":
+        doubling = configuration["cohort_doubling"]
+        if doubling != "none":
+            raise ValueError(
+                f"--server_rate_scaling={scaling} does not fit --cohort_doubling="
+                f"{doubling}: cohorts that grow are there in place of another rate. "
+                "Leave one of them out, or give the first cohort's rate itself as "
+                "--server_learning_rate."
+            )
+        # Without the stragglers that are left out: the rule is about the mean.
+        sampling, _ = cohorts.build_cohorts(configuration, task.train)
         return optimizers.cohort_scaling(
-            configuration["clients_per_round"],
+            len(sampling(0)),
             configuration["reference_clients_per_round"],
-            configuration["server_rate_scaling"],
+            scaling,
             warm_up_rounds,
             configuration["server_warm_up_from"] or "reference",
         )

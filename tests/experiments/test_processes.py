@@ -219,12 +219,21 @@ def test_client_schedules(build, captured, words, multipliers):
             "--server_warm_up_from=zero",
             [0, 1, 2, 2],
         ),
+        # Of 8 clients the server waits for 8 - 3.
+        (
+            "--server_rate_scaling=linear --straggler_clock --straggler_left_out=0.4",
+            [2.5, 2.5, 2.5, 2.5],
+        ),
     ],
 )
-def test_server_schedules(build, captured, words, multipliers):
+def test_server_schedules(captured, words, multipliers):
+    of_task = ("--task=quadratic", "--num_clients=8", "--dimension=2")
     if "scaling" in words:
         words += " --clients_per_round=8 --reference_clients_per_round=2"
-    build("--algorithm=fed_adam", *words.split())
+    settings = resolve(*of_task, "--algorithm=fed_adam", *words.split())
+    processes.build_process(
+        settings, tasks.load("quadratic", num_clients=8, dimension=2)
+    )
     assert _multipliers(captured[0]["server_rate_schedule"]) == multipliers
 
 

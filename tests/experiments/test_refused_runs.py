@@ -45,6 +45,17 @@ def test_a_method_that_needs_all_clients_leaves_no_stragglers_out(refuse):
     assert "--straggler_left_out is 0.4, but scaffnew needs all" in message
 
 
+@pytest.mark.parametrize("doubling", tiers.first([0], ["rounds", "examples"]))
+def test_the_servers_rate_is_not_scaled_by_a_cohort_that_grows(refuse, doubling):
+    message = refuse(
+        "train", "--server_rate_scaling=sqrt", f"--cohort_doubling={doubling}",
+        "--cohort_doubling_at=2",
+    )  # fmt: skip
+    assert (
+        f"--server_rate_scaling=sqrt does not fit --cohort_doubling={doubling}: "
+    ) in message
+
+
 def test_cache_folder_without_the_data(refuse, tmp_path):
     cache_dir = tmp_path / "empty"
     cache_dir.mkdir()
