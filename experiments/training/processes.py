@@ -47,6 +47,12 @@ def build_process(
             "whole data: they would depend on the batch size. Give --loss=mean, and "
             "rates for it."
         )
+    if configuration["adaptive_clipping"] and values.get("beta") == "auto":
+        raise ValueError(
+            "--beta=auto does not fit --adaptive_clipping: it compares updates of "
+            "clients that are not clipped yet with their mean, which is. Give --beta "
+            "a number, or leave the clipping out."
+        )
     prepare = _preparations(settings, task)
     arguments: dict[str, Any] = {
         "client_weighting": WEIGHTINGS[configuration["weighting"]],
@@ -71,6 +77,9 @@ def build_process(
         )
         for name in ("client_weight_decay", "gradient_clipping_norm"):
             arguments[name] = configuration[name]
+    if settings.algorithm == "fed_exp" and configuration["adaptive_clipping"]:
+        # Of the squared norms, alike: its builder says why.
+        arguments["message_aggregator"] = _clipping(configuration, power=2)
     server_rate = configuration["server_learning_rate"]
     schedule = _server_rate_schedule(configuration, task)
     if "server_learning_rate" in method.parameters:
@@ -224,12 +233,19 @@ def _aggregator(
 ) -> tff.aggregators.AggregationFactory | None:
     factory = None
     if configuration["adaptive_clipping"]:
-        factory = aggregators.adaptive_clipping_factory(
-            initial_clipping_norm=configuration["clipping_initial_norm"],
-            target_quantile=configuration["clipping_quantile"],
-            learning_rate=configuration["clipping_learning_rate"],
-        )
+        factory = _clipping(configuration)
     if configuration["cohort_measurements"]:
         # Outside the clipping, so as to measure what the clients computed.
         factory = aggregators.cohort_measurements_factory(factory)
     return factory
+
+
+def _clipping(
+    configuration: Mapping[str, Any], power: int = 1
+) -> tff.aggregators.AggregationFactory:
+    """Returns the clipping of the clients' norms to a power."""
+    return aggregators.adaptive_clipping_factory(
+        initial_clipping_norm=configuration["clipping_initial_norm"] ** power,
+        target_quantile=configuration["clipping_quantile"],
+        learning_rate=configuration["clipping_learning_rate"] * power,
+    )

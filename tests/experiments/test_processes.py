@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import inspect
 
+import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -252,3 +253,23 @@ def test_measurements_see_updates_before_clipping(build, task):
     assert measured["clipped_count"] == 3
     assert measured["mean_client_norm"] > 0.1
     assert measured["pseudo_gradient_norm"] <= 0.00101
+
+
+def test_fed_exp_extrapolates_from_what_is_clipped(build, task):
+    process = build(
+        "--algorithm=fed_exp", "--adaptive_clipping", "--clipping_initial_norm=0.01",
+        "--clipping_learning_rate=0.5", "--clipping_quantile=0.5",
+        "--fed_exp_epsilon=1e-12",
+    )  # fmt: skip
+    data = [task.train.training_data(name, 0) for name in task.train.client_ids]
+    state = process.initialize()
+    # All are clipped in both rounds: ρ <- ρ exp(0.5 · 0.5).
+    for norm in (0.01, 0.01 * np.exp(0.25)):
+        state, metrics = process.next(state, data)
+        of_model, of_message = metrics["aggregator"].values()
+        assert of_model["clipped_count"] == of_message["clipped_count"] == 3
+        assert of_model["clipping_norm"] == pytest.approx(norm)
+        assert of_message["clipping_norm"] == pytest.approx(norm**2)
+        squared = metrics["finalizer"]["pseudo_gradient_norm"] ** 2
+        rate = max(1.0, norm**2 / (2 * squared))
+        assert metrics["finalizer"]["extrapolation"] == pytest.approx(rate, rel=1e-4)

@@ -114,6 +114,10 @@ def test_values_that_the_builders_refuse(refuse):
     assert "--option: unknown value 'III'. Did you mean II?" in message
     message = refuse("train", "--algorithm=adabest", "--beta=-1")
     assert "beta must be" in message
+    message = refuse(
+        "train", "--algorithm=adabest", "--beta=auto", "--adaptive_clipping"
+    )
+    assert "--beta=auto does not fit --adaptive_clipping: " in message
     message = refuse("train", "--num_clients=360")
     assert "num_clients must be at most 359, found 360" in message
 

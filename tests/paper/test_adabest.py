@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tests import models, stateful
 from tests.paper import reference, within
-from tff_drift import algorithms
+from tff_drift import aggregators, algorithms
 
 D = stateful.DIMENSION
 RATE = 0.1
@@ -275,6 +275,16 @@ def test_unbalanced_clients_count_by_their_examples_once(options):
         atol=1e-5,
     )
     assert np.linalg.norm(driver.server_estimate()) > 0.01
+
+
+def test_an_automatic_beta_of_clipped_updates_is_refused():
+    clipping = aggregators.adaptive_clipping_factory()
+    build = functools.partial(algorithms.build_adabest, stateful.LinearRegression, 0.1)
+    message = "model_aggregator must not clip .* Give beta a number"
+    for more in ({}, {"evaluated_model": "average"}):
+        with pytest.raises(ValueError, match=message):
+            build(beta="auto", model_aggregator=clipping, **more)
+    build(beta=0.9, model_aggregator=clipping)
 
 
 def test_automatic_beta_by_hand():

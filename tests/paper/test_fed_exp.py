@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow_federated as tff
 
-from tests import stateful
+from tests import stateful, tiers
 from tests.paper import reference, reference_since, within
 from tff_drift import aggregators, algorithms
 from tff_drift.algorithms import fed_exp
@@ -164,6 +164,38 @@ def test_with_both_sums_clipped_alike_it_extrapolates_from_what_is_clipped():
         np.testing.assert_allclose(driver.model, expected, rtol=1e-3)
 
 
+_MEAN = tff.aggregators.MeanFactory(no_nan_division=True)
+_CLIPPING = {
+    "adaptive": _clipping(0.5),
+    "measured": aggregators.cohort_measurements_factory(_clipping(0.5)),
+    "unweighted": aggregators.adaptive_clipping_factory(
+        tff.aggregators.UnweightedMeanFactory()
+    ),
+    "fixed": tff.aggregators.clipping_factory(0.5, _MEAN),
+    "robust": tff.learning.robust_aggregator(),
+    "private": tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
+        noise_multiplier=0.1, clients_per_round=3.0, clip=0.5
+    ),
+}
+
+
+@pytest.mark.parametrize("aggregator", tiers.first(["measured", "private"], _CLIPPING))
+def test_updates_that_alone_are_clipped_are_refused(aggregator):
+    message = "model_aggregator must not clip .* Give message_aggregator one that"
+    with pytest.raises(ValueError, match=message):
+        algorithms.build_fed_exp(
+            stateful.LinearRegression, 0.1, model_aggregator=aggregator
+        )
+    message = "model_aggregator must not clip .* build_fed_exp has a message_aggregator"
+    with pytest.raises(ValueError, match=message):
+        algorithms.build_fed_avg(
+            stateful.LinearRegression,
+            0.1,
+            fed_exp.FedExpStep(),
+            model_aggregator=aggregator,
+        )
+
+
 @pytest.mark.parametrize("method", ["fed_nova", "fed_cm", "mime", "uga"])
 def test_its_step_is_refused_where_the_mean_is_not_that_of_the_clients_updates(method):
     options = {"local_epochs": 2} if method == "uga" else {}
@@ -186,7 +218,10 @@ def test_its_step_from_a_diverged_client_changes_nothing():
         stateful.LinearRegression,
         0.1,
         fed_exp.FedExpStep(EPSILON),
-        model_aggregator=_clipping(0.5),
+        # So that the mean is finite.
+        model_aggregator=tff.aggregators.zeroing_factory(
+            1e3, tff.aggregators.MeanFactory(no_nan_division=True)
+        ),
     )
     driver = stateful.Driver(process, clients)
     driver.round(["one"])

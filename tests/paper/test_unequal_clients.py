@@ -227,22 +227,30 @@ def test_what_servers_estimate_allows_for_zeros_in_a_mean_without_weights(aggreg
     # h is the sum of all g_i over N.
     driver, _ = one_of_four(aggregator, "fed_dyn", mu=0.0)
     np.testing.assert_allclose(driver.server_estimate()[0], RATE * 10 / 4, rtol=1e-4)
-    # With a single client that counts the variance is unknown.
-    _, measured = one_of_four(aggregator, "adabest", beta="auto", mu=0.0)
+
+
+def test_an_automatic_beta_of_one_client_that_counts_is_zero():
+    # The variance is unknown.
+    _, measured = one_of_four("mean", "adabest", beta="auto", mu=0.0)
     np.testing.assert_allclose(measured["beta"], 0.0, atol=1e-4)
 
 
 _STEP = fed_exp.FedExpStep(1e-9)
 
 
-@_AGGREGATORS
 @pytest.mark.parametrize(
-    ("method", "options"),
+    ("aggregator", "method", "options"),
     tiers.first(
         [0],
         [
-            ("fed_exp", {"epsilon": 1e-9}),
+            ("mean", "fed_exp", {"epsilon": 1e-9}),
             (
+                "private",
+                "fed_exp",
+                {"epsilon": 1e-9, "message_aggregator": WITHOUT_WEIGHTS["private"]},
+            ),
+            (
+                "mean",
                 "fed_avg",
                 {"server_learning_rate": _STEP, "client_weighting": UNIFORM},
             ),

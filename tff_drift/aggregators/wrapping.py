@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow_federated as tff
 import tree
 
@@ -294,6 +295,40 @@ def create_sum(
             "tensorflow_privacy.GaussianSumQuery."
         )
     return process
+
+
+def clips(factory: Any) -> bool:
+    """Returns whether a factory clips what each client sends to a norm.
+
+    The names in the state of its process tell, of TFF's factories and of this
+    package's: of another one that clips, False.
+
+    Args:
+      factory: A weighted or an unweighted factory; of anything else, False.
+    """
+    values, weights = compat.to_type([(np.float32, [1])]), compat.to_type(np.float32)
+    try:
+        if isinstance(factory, tff.aggregators.WeightedAggregationFactory):
+            process = factory.create(values, weights)
+        elif isinstance(factory, tff.aggregators.UnweightedAggregationFactory):
+            process = factory.create(values)
+        else:
+            return False
+    except (TypeError, ValueError):  # It is for values of another type.
+        return False
+    return _holds_a_clipping_norm(process.initialize.type_signature.result.member)
+
+
+def _holds_a_clipping_norm(type_spec: compat.Type) -> bool:
+    if not isinstance(type_spec, compat.StructType):
+        return False
+    # The second is of private queries.
+    if {"clipping_norm", "l2_norm_clip"} & set(compat.structure_names(type_spec)):
+        return True
+    return any(
+        _holds_a_clipping_norm(element)
+        for _, element in compat.structure.iter_elements(type_spec)
+    )
 
 
 def _averages(process: tff.templates.AggregationProcess) -> bool:

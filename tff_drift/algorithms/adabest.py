@@ -23,6 +23,7 @@ from tff_drift.algorithms.server_steps import (
     CorrectedCloudStep,
     ServerResult,
     ServerState,
+    refuse_clipping,
 )
 from tff_drift.method_specs import Cost, Method, Option, register
 from tff_drift.tensors import Tensors, global_norm
@@ -87,6 +88,12 @@ class AdaBestStep(CorrectedCloudStep):
     def __init__(self, rule: adabest_beta.BetaRule, mu_by_examples: bool) -> None:
         self._rule = rule
         self._mu_by_examples = mu_by_examples
+
+    def check_aggregator(self, model_aggregator: Any) -> None:
+        """Raises a `ValueError` if β is chosen from updates that are clipped."""
+        if self._rule.automatic:
+            remedy = "Give beta a number in place of 'auto'."
+            refuse_clipping(model_aggregator, remedy)
 
     def initial_state(self, trainable: Tensors) -> ServerState:
         """Returns the aggregate model θ̄⁰ = θ⁰."""
@@ -195,8 +202,8 @@ def build_adabest(
     variance of the clients' pseudo-gradients, see
     `tff_drift.algorithms.adabest_beta`; this goes beyond the paper, which leaves it
     open. It compares the ‖g_i‖² before any clipping with the ‖ḡ‖² that
-    `model_aggregator` gives: where that clips, the difference counts as variance, and β
-    is too small.
+    `model_aggregator` gives: where that clips, the difference would count as variance,
+    and β be too small, so that such a one is refused.
 
     The model to deploy is θ̄; the model that clients receive is θ.
 

@@ -7,6 +7,7 @@ https://arxiv.org/abs/2301.09604
 from __future__ import annotations
 
 import collections
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -20,6 +21,7 @@ from tff_drift.algorithms.server_steps import (
     ServerResult,
     ServerState,
     ServerStep,
+    refuse_clipping,
 )
 from tff_drift.method_specs import Cost, Method, Option, register
 from tff_drift.tensors import Tensors, global_norm, scaled
@@ -44,9 +46,9 @@ class FedExpStep(ServerStep):
 
     It is a `server_optimizer_fn` of `build_fed_avg`, `build_fed_prox` and
     `build_scaffold` too, with the weights of the clients' updates in both means. There
-    the ‖Δ_i‖² are of the updates before any clipping, while Δ̄ is the mean of the
-    clipped ones, so that the step undoes the clipping: give them no `model_aggregator`
-    that clips. `build_fed_exp` can clip both.
+    the ‖Δ_i‖² are of the updates before any clipping, while Δ̄ would be the mean of the
+    clipped ones, so that the step would undo the clipping: it refuses a
+    `model_aggregator` that clips. `build_fed_exp` can clip both.
 
     Args:
       epsilon: ε, greater than 0.
@@ -57,6 +59,12 @@ class FedExpStep(ServerStep):
     def __init__(self, epsilon: float = 1e-3, of_messages: bool = False) -> None:
         checks.check_positive("epsilon", epsilon)
         self._epsilon, self._of_messages = float(epsilon), of_messages
+
+    def check_aggregator(self, model_aggregator: Any) -> None:
+        """Raises a `ValueError` if it clips, and ‖Δ_i‖² cannot be clipped alike."""
+        if not self._of_messages:
+            remedy = "build_fed_exp has a message_aggregator that can clip alike."
+            refuse_clipping(model_aggregator, remedy)
 
     def initial_state(self, trainable: Tensors) -> ServerState:
         """Returns the initial model as that of the round before."""
@@ -131,7 +139,8 @@ def build_fed_exp(
     The server needs two sums, so that both can be secure: `model_aggregator` and
     `message_aggregator`. Where the first clips, the second has to clip alike: the
     ‖Δ_i‖² are of updates that nothing has clipped yet, and with these the step would
-    undo the clipping. It starts at the square of ρ, and adapts twice as fast:
+    undo the clipping, and is refused where no `message_aggregator` is given. It starts
+    at the square of ρ, and adapts twice as fast:
 
         clipping = tff_drift.aggregators.adaptive_clipping_factory
         model_aggregator = clipping(initial_clipping_norm=rho, learning_rate=eta)
@@ -170,6 +179,11 @@ def build_fed_exp(
     """
     local, shared = split(options, TrainingOptions)
     shared.setdefault("client_weighting", tff.learning.ClientWeighting.UNIFORM)
+    if message_aggregator is None:
+        remedy = (
+            "Give message_aggregator one that clips the squares of the norms alike."
+        )
+        refuse_clipping(shared.get("model_aggregator"), remedy)
     kind = tff.aggregators.UnweightedAggregationFactory
     if message_aggregator is None and isinstance(shared.get("model_aggregator"), kind):
         # Both means have the clients that do not count as zeros, or none.

@@ -13,6 +13,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import autograph, checks, optimizers, returned
+from tff_drift.aggregators import wrapping
 from tff_drift.optimizers.scheduled import pass_round
 from tff_drift.tensors import Tensors
 
@@ -112,6 +113,14 @@ class ServerStep(abc.ABC):
             f"learning rate, found {checks.shown(schedule)}. Leave it out."
         )
 
+    def check_aggregator(self, model_aggregator: Any) -> None:
+        """Raises a `ValueError` unless the step goes with it, as here with any.
+
+        Args:
+          model_aggregator: How updates are aggregated, see `ProcessOptions`.
+        """
+        del model_aggregator
+
     def pass_round(self, state: ServerState) -> ServerState:
         """Returns the state after a round in which no step counts.
 
@@ -150,6 +159,24 @@ class ServerStep(abc.ABC):
         """Returns the state with other hyperparameters."""
         del hparams
         return state
+
+
+def refuse_clipping(model_aggregator: Any, remedy: str) -> None:
+    """Raises if updates are clipped whose mean is set against their unclipped norms.
+
+    Args:
+      model_aggregator: How updates are aggregated, see `ProcessOptions`.
+      remedy: What to do, for the message.
+
+    Raises:
+      ValueError: If it clips them, as far as `wrapping.clips` can tell.
+    """
+    if wrapping.clips(model_aggregator):
+        raise ValueError(
+            "model_aggregator must not clip where the server sets the mean of the "
+            "updates against the norms that they had before, found "
+            f"{checks.shown(model_aggregator)}. {remedy}"
+        )
 
 
 def take_step(
@@ -330,6 +357,10 @@ class StepAround(ServerStep):
         scheduled = copy.copy(self)
         scheduled._step = self._step.scheduled(schedule)
         return scheduled
+
+    def check_aggregator(self, model_aggregator: Any) -> None:
+        """Raises a `ValueError` unless the inner step goes with it."""
+        self._step.check_aggregator(model_aggregator)
 
     def next_of_step(
         self,

@@ -108,6 +108,7 @@ def compose(
     server_step = arguments.as_server_step(
         server_step, server_rate_schedule, spec, keeps_client_state
     )
+    server_step.check_aggregator(model_aggregator)
     if evaluated_model == server.AVERAGE:
         server_step = AveragedStep(server_step, averaging_growth)
     work.check_model(spec)
