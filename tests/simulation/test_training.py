@@ -159,6 +159,21 @@ def test_sampling_replaces_uniform_sampling(train):
     assert [row.get("cohort_size") for row in result.rows] == [None, 1, 2, 3]
 
 
+def test_sampling_may_return_an_array_of_numpy(train):
+    context = _RoundRunner()
+    with tff.framework.get_context_stack().install(context):
+        _run(
+            fakes.AveragingProcess(),
+            train,
+            rounds=1,
+            cohort_size=None,
+            sampling=lambda _: np.asarray(train.client_ids[:2]),
+        )
+    (cohort,) = context.cohorts
+    assert cohort.clients == list(train.client_ids[:2])
+    assert {type(client) for client in cohort.clients} == {str}
+
+
 class _RoundRunner(execution.RoundRunner, tff.framework.SyncContext):
     """A context that notes the cohorts whose rounds it runs."""
 
@@ -473,6 +488,12 @@ def test_an_error_costs_no_completed_round(train, tmp_path):
             "cohort_size must be an integer, found None",
         ),
         ({"cohort_size": "a"}, TypeError, "cohort_size must be an integer, found 'a'"),
+        (
+            {"cohort_size": simulation.doubling_cohorts(1, [2])},
+            TypeError,
+            r"cohort_size must be .* found doubling_cohorts\(.*"
+            r"Give sampling=build_uniform_sampling\(train.client_ids, cohort_size, ",
+        ),
         ({"seed": None}, TypeError, "seed must be an integer, found None"),
         ({"sampling": 3}, TypeError, "sampling must be a function"),
         ({"output_dir": "a\0b"}, ValueError, "output_dir must be a path"),

@@ -288,7 +288,12 @@ def _choose_sampling(
             )
         checks.check_integer("seed", seed, at_least=0)
         return sampling
-    # Of a function the number of clients is unknown here: `sampling` takes one.
+    if callable(cohort_size):
+        raise TypeError(
+            f"cohort_size must be an integer, found {checks.shown(cohort_size)}. Give "
+            "sampling=build_uniform_sampling(train.client_ids, cohort_size, seed), "
+            "which takes a function of a round number too."
+        )
     checks.check_integer("cohort_size", cohort_size)
     return build_uniform_sampling(train.client_ids, cast(int, cohort_size), seed)
 

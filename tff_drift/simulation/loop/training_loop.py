@@ -9,6 +9,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow_federated as tff
 from absl import logging
 
@@ -247,6 +248,8 @@ class TrainingLoop:
 
     def _sample(self, round_number: int) -> Sequence[str]:
         cohort: Any = self._sampling(round_number)
+        if isinstance(cohort, np.ndarray):
+            cohort = cohort.tolist()
         name = f"what sampling returns in round {round_number}"
         checks.check_list(name, cohort, "a list of client ids")
         return cohort
