@@ -19,6 +19,9 @@ from tff_drift import files
 
 TABLE, THRESHOLDS, PERSONALIZATION = "table", "thresholds", "personalization"
 _REACHED = "reached"
+# Figures that not all runs have, or that not all calls ask for.
+_CLIENTS, _NORMS, _PREDICTED_NORMS = "clients", "norms", "predicted_norms"
+_COSINES, _TRAIN_AND_TEST, _AGAINST = "cosines", "train_and_test", "against_"
 
 
 def write(wanted: Analysis) -> None:
@@ -60,6 +63,8 @@ def write(wanted: Analysis) -> None:
         drawn[PERSONALIZATION] = clients.draw(by_client, labels)
         tables[PERSONALIZATION] = clients.tabulate(by_client, labels)
     make_output_folder(wanted)
+    # What is left of an earlier call may be of other runs.
+    writing.remove(wanted.output_dir, *_written())
     for name, table in tables.items():
         headers, cells = readable(table, columns[0])
         said = title(name, wanted, runs, columns[0])
@@ -77,6 +82,18 @@ def write(wanted: Analysis) -> None:
     names = [f"{name}.{kind}" for name in tables for kind in ("md", "csv")]
     names += [f"{name}.png" for name in drawn]
     print(f"Files in {wanted.output_dir}: {', '.join(names)}")
+
+
+def _written() -> Iterator[str]:
+    """Yields the names of all files that a call may write, as `glob` takes them."""
+    for name in (TABLE, THRESHOLDS, PERSONALIZATION):
+        yield from (f"{name}.md", f"{name}.csv")
+    yield from (f"curves_{axis}.png" for axis in analysis.AXES)
+    # Of settings, whose names plugins add to.
+    yield from (f"{axis}_{_AGAINST}*.png" for axis in analysis.AXES)
+    yield from (f"{_AGAINST}*.png", f"{PERSONALIZATION}.png", f"{_CLIENTS}.png")
+    yield from (f"{_NORMS}.png", f"{_PREDICTED_NORMS}.png", f"{_COSINES}.png")
+    yield f"{_TRAIN_AND_TEST}.png"
 
 
 def make_output_folder(wanted: Analysis) -> None:
@@ -303,20 +320,20 @@ def figures(
     for axis in wanted.axes:
         yield from _curves(f"curves_{axis}", wanted, runs, columns, labels, axis, apart)
     if _percentiles(runs, metric):
-        yield "clients", analysis.draw_clients(runs, metric, wanted.last, labels)
+        yield _CLIENTS, analysis.draw_clients(runs, metric, wanted.last, labels)
     norms = tuple(name for name in analysis.NORMS if name in runs.rounds)
     if norms:
-        yield from _curves("norms", wanted, runs, norms, labels, "round", apart)
+        yield from _curves(_NORMS, wanted, runs, norms, labels, "round", apart)
     if runs.settings["clients_per_round"].nunique() > 1 and analysis.NORMS[1] in norms:
-        yield "predicted_norms", analysis.draw_predicted_norms(runs)
+        yield _PREDICTED_NORMS, analysis.draw_predicted_norms(runs)
     cosine = analysis.cosine_column(runs)
     if cosine is not None:
         figure = analysis.draw_curves(runs, [cosine], "round", wanted.bands, labels)
-        yield "cosines", figure
+        yield _COSINES, figure
     train = _training_column(runs, metric)
     if train is not None:
         figure = analysis.draw_train_and_test(runs, train, metric, wanted.last, labels)
-        yield "train_and_test", figure
+        yield _TRAIN_AND_TEST, figure
     if wanted.against is None:
         return
     setting, bands = wanted.against, wanted.bands
@@ -325,12 +342,12 @@ def figures(
         by = analysis.labels(runs, [name for name in wanted.by if name != setting])
     values = analysis.last_mean(runs, list(columns), wanted.last)
     figure = analysis.draw_against(runs, setting, values, bands, by)
-    yield f"against_{setting}", figure
+    yield f"{_AGAINST}{setting}", figure
     for axis in wanted.axes if wanted.thresholds else ():
         values = analysis.to_thresholds(runs, metric, wanted.thresholds, axis)
         values.columns = [f"{axis} to {metric} {threshold:g}" for threshold in values]
         figure = analysis.draw_against(runs, setting, values, bands, by)
-        yield f"{axis}_against_{setting}", figure
+        yield f"{axis}_{_AGAINST}{setting}", figure
 
 
 def _curves(

@@ -148,8 +148,10 @@ def write(page: Page, folder: pathlib.Path, name: str) -> list[str]:
     html, markdown = as_html(page), as_markdown(page, figures)
     pictures = [picture for section in page.sections for picture in section.pictures]
     files.make_folder(folder)
-    if pictures:
+    if pictures or (folder / figures).is_dir():
         files.make_folder(folder / figures, inside=folder)
+        # A page of that name may have had more of them.
+        writing.remove(folder / figures, *(f"[0-9]*_*{end}" for end in _MEDIA))
     for picture in pictures:
         writing.write_bytes(folder / figures / picture.file, picture.content)
     writing.write_text(folder / f"{name}.md", markdown)

@@ -111,8 +111,7 @@ def write(
       UserError: If every point was given up.
     """
     # Those of other points may not be made again.
-    for name in (BEST, HEAT_MAP):
-        (sweep.folder / name).unlink(missing_ok=True)
+    writing.remove(sweep.folder, BEST, HEAT_MAP)
     metric = tasks.describe(_example(sweep).task).accuracy_metric
     table = score(sweep, points, given_up)
     writing.write_table(sweep.folder / f"{TABLE}.csv", table)

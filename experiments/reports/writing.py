@@ -35,6 +35,22 @@ def make_output_dir(folder: pathlib.Path) -> None:
         ) from error
 
 
+def remove(folder: pathlib.Path, *patterns: str) -> None:
+    """Removes the files that an earlier call wrote, and this one may not write again.
+
+    Args:
+      folder: Their folder.
+      *patterns: Their names, as `glob` takes them.
+
+    Raises:
+      OSError: If a file cannot be removed.
+    """
+    for pattern in patterns:
+        for path in list(folder.glob(pattern)):
+            if path.is_symlink() or path.is_file():
+                path.unlink(missing_ok=True)
+
+
 def write_json(path: pathlib.Path, content: Mapping[str, Any]) -> None:
     """Replaces a JSON file in one step.
 

@@ -433,6 +433,47 @@ def test_the_command(run_command, runs, tmp_path):
     assert "70.00 ± 14.14 %" in outcome.stdout
 
 
+def test_files_of_other_runs_do_not_stay(run_command, tmp_path):
+    norms = {"norms": [1.0, 1.0], "cosine": 0.5}
+    for cohort in (4, 8):
+        folder = tmp_path / "more" / str(cohort)
+        made_up_runs.write(folder, [0.1, 0.5, 0.7], clients_per_round=cohort, **norms)
+        (folder / "clients.csv").write_text(
+            "client,accuracy_before,accuracy_after\na,0.5,0.7\nb,0.6,0.5\n"
+        )
+    made_up_runs.write(tmp_path / "less", [0.1, 0.2, 0.3])
+    asked = "--against=clients_per_round", "--thresholds=0.2", "--axes=round,bytes"
+    told = tmp_path / "told"
+    made = run_command("analyze", tmp_path / "more", *asked, f"--output_dir={told}")
+    assert made.status == 0, made.stderr
+    assert {
+        "against_clients_per_round.png",
+        "bytes_against_clients_per_round.png",
+        "cosines.png",
+        "curves_bytes.png",
+        "norms.png",
+        "personalization.csv",
+        "personalization.png",
+        "predicted_norms.png",
+        "thresholds.md",
+    } <= {path.name for path in told.iterdir()}
+    (told / "notes.md").write_text("mine")
+    (told / "norms.svg").write_text("mine")
+    outcome = run_command(
+        "analyze", tmp_path / "less", "--axes=round", f"--output_dir={told}"
+    )
+    assert outcome.status == 0, outcome.stderr
+    assert sorted(path.name for path in told.iterdir()) == [
+        "clients.png",
+        "curves_round.png",
+        "norms.svg",
+        "notes.md",
+        "table.csv",
+        "table.md",
+        "train_and_test.png",
+    ]
+
+
 def test_results_that_keep_no_examples_and_no_bytes(run_command, tmp_path):
     demo = pathlib.Path(__file__).parents[2] / "experiments" / "results" / "demo"
     outcome = run_command(

@@ -189,6 +189,19 @@ def test_the_page_is_the_same_each_time(study, whole, tmp_path):
     assert again.read_bytes() == (study.parent / "out" / "report.html").read_bytes()
 
 
+def test_figures_of_an_earlier_page_do_not_stay(tmp_path):
+    made_up_runs.write(tmp_path / "more" / "1", [0.1, 0.5], norms=[1.0], cosine=0.5)
+    made_up_runs.write(tmp_path / "less" / "1", [0.1, 0.2])
+    written(tmp_path / "told", tmp_path / "more")
+    figures = tmp_path / "told" / "report_figures"
+    assert (figures / "1_cosines.svg").exists()
+    (figures / "notes.svg").write_text("mine")
+    _, text = written(tmp_path / "told", tmp_path / "less")
+    shown = set(re.findall(r"report_figures/([^)]+)", text))
+    assert shown
+    assert {path.name for path in figures.iterdir()} == {*shown, "notes.svg"}
+
+
 def test_runs_are_read_from_the_table_that_is_kept_of_them(
     study, whole, no_figures, tmp_path
 ):
