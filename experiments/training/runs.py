@@ -36,6 +36,7 @@ from tff_drift import (
     client_states,
     compat,
     execution,
+    files,
     models,
     simulation,
 )
@@ -216,7 +217,8 @@ class Runs:
         """Trains a run, from where its folder stands, and writes its files.
 
         Args:
-          settings: One of the runs. One that was finished before is drawn anew.
+          settings: One of the runs. Of one that was finished before nothing is
+            written, unless its figure is gone.
           progress: As for `tff_drift.simulation.run_training`.
 
         Returns:
@@ -228,8 +230,11 @@ class Runs:
         """
         # In a comparison it may have come too late for the run before.
         self._interrupt.check()
+        curves = settings.folder / plots.CURVES_FILE
         result = self._finished.get(settings)
         if result is not None:
+            if not files.is_file(curves):
+                style.save(plots.draw_run(result), curves)
             for tracker in participants.trackers(settings.circumstances["track"]):
                 # It may have failed when the run was trained, or have been elsewhere.
                 with as_user_errors(*_BAD_INPUT), participants.naming_trackers():
@@ -256,9 +261,10 @@ class Runs:
                 _client_state_bytes(process),
                 _server_state_bytes(process),
             )
-            writing.write_json(settings.folder / results.SUMMARY_FILE, summary)
             result = results.Result(settings, training.rows, summary)
-        style.save(plots.draw_run(result), settings.folder / plots.CURVES_FILE)
+            style.save(plots.draw_run(result), curves)
+            # Last, because a run with a summary is finished.
+            writing.write_json(settings.folder / results.SUMMARY_FILE, summary)
         return result
 
 

@@ -284,8 +284,19 @@ def copied(comparison, tmp_path):
     return folder, words
 
 
+def entries(folder):
+    """What changes if anything in a folder is created, removed or written."""
+    return {
+        path: (path.stat().st_ino, path.stat().st_mtime_ns)
+        for path in (folder, *folder.rglob("*"))
+    }
+
+
 def test_nothing_that_is_finished_is_repeated(run_command, copied):
     folder, words = copied
+    run = folder / "fed_avg" / "seed_5"
+    before = entries(run)
+    (folder / "fed_avg" / "seed_6" / "curves.png").unlink()
     again = run_command(
         "compare",
         *words,
@@ -295,6 +306,9 @@ def test_nothing_that_is_finished_is_repeated(run_command, copied):
     )
     assert again.status == 0, again.stderr
     assert again.stderr.count(": finished before\n") == 2
+    # Nothing is written, so that the folder may be read-only.
+    assert entries(run) == before
+    assert (folder / "fed_avg" / "seed_6" / "curves.png").stat().st_size > 0
     table = pd.read_csv(folder / "table.csv")
     assert list(table["algorithm"]) == ["fed_avg"]
     # Those of the command before are not lost.

@@ -333,6 +333,56 @@ def test_read_only_folder_is_an_error_at_once(folder, monkeypatch):
         _open(folder)
 
 
+def _entries(folder):
+    """What changes if anything in a folder is created, removed or written."""
+    return {
+        path: (path.stat().st_ino, path.stat().st_mtime_ns)
+        for path in (folder, *folder.rglob("*"))
+    }
+
+
+def test_a_finished_run_is_read_from_a_read_only_folder(folder, monkeypatch):
+    def fail(*args, **kwargs):
+        raise OSError(30, "Read-only file system")
+
+    _run(folder, rounds_completed=5)
+    before = _entries(folder)
+    monkeypatch.setattr(files, "create", fail)
+    record = _open(folder)
+    assert record.resume(STATE, HYPERPARAMETERS).rounds_completed == 5
+    assert [row["round"] for row in record.rows] == [1, 2, 3, 4, 5]
+    record.close()
+    assert _entries(folder) == before
+    with pytest.raises(OutputDirError, match=r"cannot be written: .*Read-only"):
+        _open(folder, training={**TRAINING, "rounds": 6})
+    with pytest.raises(OutputDirError, match="cohort_size was 10 and is now 20"):
+        _open(folder, training={**TRAINING, "cohort_size": 20})
+
+
+def test_a_run_that_was_to_be_extended_is_finished_again(folder):
+    _run(folder, rounds_completed=5)
+    for rounds in (9, 5):
+        more = {"rounds": rounds}
+        record = _open(folder, {**USER, **more}, {**TRAINING, **more})
+        record.resume(STATE, HYPERPARAMETERS)
+        record.close()
+        content = json.loads((folder / "config.json").read_text())
+        assert content["configuration"]["rounds"] == rounds
+        assert content["training"]["rounds"] == rounds
+
+
+@pytest.mark.parametrize("left", ["6,0.1\n", "6,0."])
+def test_rows_that_a_kill_left_go_from_a_finished_run(folder, left):
+    _run(folder, rounds_completed=5)
+    whole = (folder / "metrics.csv").read_bytes()
+    with open(folder / "metrics.csv", "a") as file:
+        file.write(left)
+    record = _open(folder)
+    record.resume(STATE, HYPERPARAMETERS)
+    record.close()
+    assert (folder / "metrics.csv").read_bytes() == whole
+
+
 def test_only_one_program_at_a_time(folder):
     first = _open(folder)
     with pytest.raises(OutputDirError, match="is in use by another program"):

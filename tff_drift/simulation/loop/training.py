@@ -71,8 +71,8 @@ def run_training(
     is killed at any moment and started again with the same arguments continues from the
     checkpoint, and ends with the same metrics (except for times) and bit-identical
     weights as one that was not killed, given that the process itself is
-    deterministic. A finished run returns what it returned before; with more `rounds`
-    it is extended.
+    deterministic. A finished run returns what it returned before, and its folder need
+    not be writable, unless a callback ended it; with more `rounds` it is extended.
 
     A change of what the model does with its weights, such as another loss or other
     activations, of a `transform`, or of an aggregator without state is not noticed:

@@ -201,6 +201,21 @@ class MetricsFile:
             self._file = None
 
 
+def holds_no_more(path: pathlib.Path, rows: int) -> bool:
+    """Returns whether a file is a header and so many rows, the last one whole too.
+
+    Args:
+      path: The metrics file.
+      rows: Their number.
+
+    Raises:
+      OSError: If it cannot be read.
+    """
+    with files.open_regular(path) as file:
+        content = file.read()
+    return content.endswith(b"\n") and content.count(b"\n") == 1 + rows
+
+
 def rows_until(path: pathlib.Path, rounds_completed: int) -> list[MetricsRecord]:
     """Reads the rows that belong to a checkpoint.
 

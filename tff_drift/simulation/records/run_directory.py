@@ -85,6 +85,8 @@ class RunDirectory:
         self._rows_digest = RowsDigest()
         # The round of the checkpoint; None before the run has begun.
         self._kept: int | None = None
+        # Whether the folder holds the whole run: then it is read alone.
+        self._is_over = False
         with self._closed_on_errors(), self._explained_errors():
             self._open()
 
@@ -109,8 +111,8 @@ class RunDirectory:
             RAM is saved in the checkpoint, any other is committed in step with it.
 
         Raises:
-          run_folder.OutputDirError: If the folder cannot be written, or holds a run
-            with another configuration.
+          run_folder.OutputDirError: If the folder holds a run with another
+            configuration, or one with rounds to go and cannot be written.
           metrics_file.MetricsFileError: If the metrics do not belong to the
             checkpoint.
           ValueError: If the run has completed more than `rounds` of the arguments.
@@ -136,7 +138,14 @@ class RunDirectory:
                 self._path(METRICS_FILE), saved.rounds_completed
             )
             self._check_rows(saved)
-            run_folder.check_writable(self.folder)
+            self._is_over = run_folder.is_over(
+                self.folder,
+                saved.rounds_completed,
+                len(self._resumed_rows),
+                self._shown,
+            )
+            if not self._is_over:
+                run_folder.check_writable(self.folder)
 
     def check_data(self, training: Mapping[str, Any]) -> None:
         """Checks that the run in the folder, if any, is of data that is there now.
@@ -282,13 +291,17 @@ class RunDirectory:
         if training_state is not None:
             # Its arrays need not stay in RAM for the whole run.
             self._checkpoint = None
+        if not self._is_over:
+            self._begin_to_write()
+        self._kept = 0 if training_state is None else training_state.rounds_completed
+        return training_state
+
+    def _begin_to_write(self) -> None:
         with self._explained_errors():
             # First, because it identifies the files of a run.
             self._write_configuration()
             self._metrics = MetricsFile(self._path(METRICS_FILE), self._resumed_rows)
             self._closing.callback(self._metrics.close)
-        self._kept = 0 if training_state is None else training_state.rounds_completed
-        return training_state
 
     def _restore_client_states(self) -> None:
         """Brings the clients' states to the round of the checkpoint, if any."""

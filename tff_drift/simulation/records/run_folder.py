@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tff_drift import checks, files
 from tff_drift.simulation.records import configuration
 from tff_drift.simulation.records.metrics import ROUND
-from tff_drift.simulation.records.metrics_file import read_rows
+from tff_drift.simulation.records.metrics_file import holds_no_more, read_rows
 from tff_drift.simulation.records.output_dir import (
     CHECKPOINT_FILE,
     CONFIGURATION_FILE,
@@ -155,6 +156,34 @@ def check_unused(folder: pathlib.Path) -> None:
             f"output_dir holds the metrics of a run, {path}, but its "
             f"{CHECKPOINT_FILE} is gone. Choose an empty or a new folder."
         )
+
+
+def is_over(
+    folder: pathlib.Path,
+    completed: int,
+    rows: int,
+    shown: Mapping[str, Mapping[str, Any]],
+) -> bool:
+    """Returns whether a run has no round to go and its files are as they should be.
+
+    Then nothing in its folder is to be written.
+
+    Args:
+      folder: The folder, of this run.
+      completed: The rounds completed.
+      rows: The number of its rows.
+      shown: What is asked for, by the sections of the configuration.
+    """
+    asked = {name: section.get("rounds") for name, section in shown.items()}
+    # The last section is the training's; in a user's own they may be another thing.
+    if [*asked.values()][-1] != completed:
+        return False
+    try:
+        content = files.read_json(folder / CONFIGURATION_FILE)
+        said = {name: content[name].get("rounds") for name in asked}
+        return said == asked and holds_no_more(folder / METRICS_FILE, rows)
+    except (AttributeError, KeyError, OSError, TypeError, ValueError):
+        return False
 
 
 def check_writable(folder: pathlib.Path) -> None:
