@@ -23,10 +23,31 @@ class _Request:
     options: dict[str, Any]
 
 
+def _ignored(action: str, given: dict[str, Any]) -> dict[str, str]:
+    """Returns the flags that mean nothing for an action, each with the reason.
+
+    Args:
+      action: The action.
+      given: The values of the flags that are given, by name.
+    """
+    names = {
+        # Both look at files, which belong to several tasks.
+        "check": set(given) - {"cache_dir", "plugin"},
+        "letters": set(given) - {"cache_dir"},
+        "fetch": {
+            "output_dir",
+            "seed",
+            *(["synthetic"] if given.get("synthetic") else []),
+        },
+    }
+    return dict.fromkeys(names.get(action, ()), f"for data {action}")
+
+
 def _request(given: dict[str, Any]) -> _Request:
     action = given.pop("action")
     if action not in _ACTIONS:
         raise errors.unknown("action on data", action, _ACTIONS)
+    validate.check_used(given, [_ignored(action, given)])
     values = declarations.values(declarations.flags_of(DATA), given)
     task = values["task"]
     validate.check(given, ())

@@ -77,14 +77,30 @@ def find_file(
     )
     if not download:
         raise missing_data.absent(task_name, path, ways)
+    fetch(path, load_data, f"Task {checks.shown(task_name)}", ways)
+    return path
+
+
+def fetch(
+    path: pathlib.Path, load_data: Callable[[str], Any], what: str, ways: str
+) -> None:
+    """Downloads a data set's file.
+
+    Args:
+      path: The file, which is absent.
+      load_data: TFF's loader, which downloads the file into the folder given.
+      what: What needs the file, for messages.
+      ways: The ways to go on without the download, a sentence.
+
+    Raises:
+      OSError: If the download fails.
+    """
     try:
         _download(path, load_data)
     except OSError as error:
         raise OSError(
-            f"Task {checks.shown(task_name)} needs the file {path}, and its download "
-            f"failed: {error}. {ways}"
+            f"{what} needs the file {path}, and its download failed: {error}. {ways}"
         ) from error
-    return path
 
 
 def _download(path: pathlib.Path, load_data: Callable[[str], Any]) -> None:

@@ -9,16 +9,17 @@ EMNIST letters, of other images: the writers' order, not the set's.
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tasks.sources import missing_data
+from tasks.sources import missing_data, sqlite_files
 from tff_drift import files
 
 _DIGITS, _LETTERS = 10, 26
-FILE_NAME = "emnist_letters.npz"
+FILE_NAME, _SOURCE = "emnist_letters.npz", "emnist_all.sqlite"
 
 
 def write(cache_dir: str | None) -> tuple[pathlib.Path, dict[str, int]]:
@@ -43,9 +44,16 @@ def write(cache_dir: str | None) -> tuple[pathlib.Path, dict[str, int]]:
         raise FileExistsError(
             f"{path} exists already. Move it away to make it of TFF's writers."
         )
-    parts = tff.simulation.datasets.emnist.load_data(
-        only_digits=False, cache_dir=str(folder)
-    )
+    source = folder / _SOURCE
+    if not source.is_file():
+        sqlite_files.fetch(
+            source,
+            _load_data,
+            FILE_NAME,
+            "Try again on a machine with network, or give cache_dir=FOLDER "
+            f"(--cache_dir), a folder that holds {_SOURCE} already unpacked.",
+        )
+    parts = _load_data(str(folder))
     arrays, counts = {}, {}
     for name, part in zip(("train", "test"), parts, strict=True):
         images, labels = _letters(part)
@@ -54,6 +62,11 @@ def write(cache_dir: str | None) -> tuple[pathlib.Path, dict[str, int]]:
     files.make_folder(folder)
     files.replace_file(path, lambda file: np.savez_compressed(file, **arrays))
     return path, counts
+
+
+def _load_data(folder: str) -> Sequence[tff.simulation.datasets.ClientData]:
+    """Returns the parts of TFF's EMNIST, whose file is downloaded if it is absent."""
+    return tff.simulation.datasets.emnist.load_data(only_digits=False, cache_dir=folder)
 
 
 def _letters(

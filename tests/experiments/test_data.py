@@ -119,12 +119,38 @@ def test_fetch_tells_of_a_failed_download(run_command, tmp_path, monkeypatch):
     assert outcome.stderr.count("\n") == 1
 
 
+def test_letters_tell_of_a_failed_download(run_command, tmp_path, monkeypatch):
+    def urlopen(url):
+        raise OSError("no network")
+
+    monkeypatch.setattr("urllib.request.urlopen", urlopen)
+
+    outcome = run_command("data", "letters", f"--cache_dir={tmp_path / 'new'}")
+
+    assert outcome.status == 2
+    assert (
+        f"emnist_letters.npz needs the file {tmp_path / 'new' / 'emnist_all.sqlite'}, "
+        "and its download failed: no network"
+    ) in outcome.stderr
+    assert "(--cache_dir), a folder that holds emnist_all.sqlite" in outcome.stderr
+    assert outcome.stderr.count("\n") == 1
+    assert list((tmp_path / "new").iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         ([], "arguments are required: check|fetch|describe|letters."),
         (["chek"], "unknown action on data 'chek'. Did you mean check?"),
         (["fetch", "--task=digits"], "task digits needs no data"),
+        (["letters", "--output_dir=out"], "--output_dir has no meaning for data lett"),
+        (["letters", "--task=digits"], "--task has no meaning for data letters."),
+        (["letters", "--seed=2"], "--seed has no meaning for data letters."),
+        (["check", "--task=digits"], "--task has no meaning for data check."),
+        (["check", "--alpha=0.1"], "--alpha has no meaning for data check."),
+        (["fetch", "--output_dir=out"], "--output_dir has no meaning for data fetch."),
+        (["fetch", "--seed=2"], "--seed has no meaning for data fetch."),
+        (["fetch", "--synthetic"], "--synthetic has no meaning for data fetch."),
         (["describe", "--network=uga"], "--network is not an option of task digits"),
         (["describe", "--rounds=3"], "unknown flag '--rounds'"),
         (["describe", "--task=digits", "--alpha=-1"], "--alpha must be a finite"),
