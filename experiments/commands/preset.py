@@ -16,10 +16,17 @@ def _request(given: dict[str, Any]) -> requests.Request:
 
 def _load() -> Callable[[requests.Request], None]:
     with importing():
-        from experiments.training import studies, verification
+        from experiments.training import searches, studies, verification
 
     def run(request: requests.Request) -> None:
-        (verification if request.verify else studies).run(request)
+        if request.verify:
+            verification.run(request)
+            return
+        studies.run(request)
+        names = list(request.parts)
+        if (request.folder / searches.FOLDER).is_dir():
+            names.append(searches.FOLDER)
+        print(f"Files in {request.folder}: {', '.join(names)}")
 
     return run
 

@@ -45,9 +45,10 @@ def run(
       UserError: If something asked for is not available.
     """
     check_folder(folder, flags, runs)
+    told: Sequence[RunSettings] = ()
     if placement.on_ray or pool.size(placement) > 1:
         comparison.write_configuration(folder, flags, runs)
-        _train_side_by_side(runs, placement)
+        told = _train_side_by_side(runs, placement)
     checked = Runs(runs)
     comparison.write_configuration(folder, flags, runs)
     # On a terminal each run has a bar; elsewhere the line that announces it will do.
@@ -56,7 +57,8 @@ def run(
     for number, run in enumerate(runs, start=1):
         name = f"[{number}/{len(runs)}] {run.label}, seed {run.seed}"
         note = checked.finished_before(run)
-        print(f"{name}: {note}" if note else name, file=sys.stderr)
+        if not note or run not in told:
+            print(f"{name}: {note}" if note else name, file=sys.stderr)
         done.append(checked.execute(run, progress))
     comparison.write(folder, done)
     _tell_of_others(folder, runs)
@@ -83,11 +85,15 @@ def _tell_of_others(folder: pathlib.Path, runs: Sequence[RunSettings]) -> None:
         )
 
 
-def _train_side_by_side(runs: Sequence[RunSettings], placement: Placement) -> None:
-    """Trains what is not finished in processes of their own."""
+def _train_side_by_side(
+    runs: Sequence[RunSettings], placement: Placement
+) -> Sequence[RunSettings]:
+    """Trains what is not finished in processes of their own, and returns it."""
     waiting = [run for run in runs if read_finished(run) is None]
     if len(waiting) > 1 or (waiting and placement.on_ray):
         pool.train(waiting, train_alone, placement)
+        return waiting
+    return ()
 
 
 def train_alone(run: RunSettings) -> str:

@@ -146,7 +146,9 @@ def test_it_trains(outputs):
 
 def test_its_preset_runs(outputs):
     assert "-> status 0" in outputs["preset"], outputs["errors"]
-    run = outputs["folder"] / "preset" / "only" / "mine" / "seed_1"
+    folder = outputs["folder"] / "preset"
+    assert f"\nFiles in {folder}: only\n" in outputs["preset"]
+    run = folder / "only" / "mine" / "seed_1"
     config = json.loads((run / "config.json").read_text())
     assert config["configuration"]["toy_gain"] == 0.25
     assert config["circumstances"]["plugin"] == [str(outputs["folder"] / "mine.py")]

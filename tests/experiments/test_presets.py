@@ -304,7 +304,7 @@ def test_a_variant_takes_the_choice_of_another(request_for, trained):
 
 
 @pytest.mark.conformance
-def test_runs_train_side_by_side(request_for, monkeypatch):
+def test_runs_train_side_by_side(request_for, monkeypatch, capsys):
     trained = []
 
     def train(waiting, train_one, placement):
@@ -319,8 +319,11 @@ def test_runs_train_side_by_side(request_for, monkeypatch):
     done = studies.run_study(request, STUDY)
     assert [(run.settings.label, run.settings.seed) for run in done] == trained
     assert len(trained) == 4
+    # The processes have told of them.
+    assert capsys.readouterr().err.count(", seed ") == 0
     studies.run_study(request, STUDY)
     assert len(trained) == 4
+    assert capsys.readouterr().err.count(": finished before\n") == 4
 
 
 def test_on_ray_each_run_is_one_of_a_machine_of_its_own(request_for):
