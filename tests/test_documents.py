@@ -4,6 +4,7 @@ import asyncio
 import collections
 import pathlib
 import re
+import shlex
 import threading
 
 import numpy as np
@@ -14,9 +15,10 @@ import tensorflow_federated as tff
 import tasks
 import tff_drift
 from experiments import main
-from experiments.flags import declarations
+from experiments.flags import declarations, settings
 from experiments.presets import catalogue
 from tests import models
+from tests.experiments import programs
 from tff_drift import algorithms
 
 pytestmark = pytest.mark.documents
@@ -211,6 +213,62 @@ def test_the_commands_of_the_recipes_train(tmp_path, monkeypatch):
     assert len(commands) == 2
     for command in commands:
         assert main.run([*command.split(), "--rounds=1"]) == 0
+
+
+def _commands(page):
+    """The words of the commands of a page after `tff-drift`, those of blocks."""
+    text = (ROOT / page).read_text()
+    fenced = r"^ *```(\w*)\n(.*?)^ *```"
+    for kind, block in re.findall(fenced, text, re.DOTALL | re.MULTILINE):
+        if kind:
+            continue
+        for line in block.replace("\\\n", " ").splitlines():
+            _, is_command, words = line.partition("tff-drift ")
+            if is_command and not line.lstrip().startswith("#"):
+                yield shlex.split(words, comments=True)
+
+
+def _runs(words):
+    """What a command trains, by its folder."""
+    command, *words = words
+    if command == "sweep":
+        sweep = programs.sweep(*words)
+        axes = [axis.flag.name for axis in sweep.axes]
+        return {sweep.folder: {**sweep.fixed, "axes": axes, "prune": sweep.prune}}
+    given = programs.parse(command, *words)
+    resolve = settings.resolve_comparison if command == "compare" else settings.resolve
+    found = resolve(given)
+    runs = found if command == "compare" else [found]
+    return {run.folder: run.configuration for run in runs}
+
+
+@pytest.mark.parametrize(
+    "page", ["command_line.md", "personalization.md", "remote.md", "tracking.md"]
+)
+def test_no_command_of_a_page_is_refused_after_another(page):
+    # Which any reader may have in the folder that is taken by default.
+    known = _runs(["train", "--task=digits"])
+    known.update(_runs(["train", "--task=digits", "--algorithm=scaffold"]))
+    trained = 0
+    for words in _commands(f"docs/{page}"):
+        if words[0] in ("train", "compare", "sweep"):
+            trained += 1
+            for folder, what in _runs(words).items():
+                assert known.setdefault(folder, what) == what, words
+    assert trained
+
+
+@pytest.mark.parametrize("page", ["recipes.md", "diagnosis.md"])
+def test_commands_on_a_table_name_the_features(page):
+    text = (ROOT / "docs" / page).read_text()
+    # Else what is beside them in the table, another label too, would be among them.
+    given = [words for words in _commands(f"docs/{page}") if "--data=my.csv" in words]
+    given += [
+        words.split()
+        for words in re.findall(r"`tff-drift ([^`]*--data=my.csv[^`]*)`", text)
+    ]
+    assert given
+    assert all("--features=a,b,c" in words for words in given)
 
 
 def _recipes():
