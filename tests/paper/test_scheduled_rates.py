@@ -39,3 +39,23 @@ def test_rounds_at_scheduled_rates_equal_the_paper(method):
         paper.round(stateful.batches(CLIENTS, cohort))
         expected = paper.theta if method == "scaffold_m" else paper.x
         np.testing.assert_allclose(driver.model, expected, atol=2e-6)
+
+
+def test_a_round_of_nobody_is_one_of_the_servers_schedule():
+    """The second round's step is half of a step at the full rate."""
+
+    def driver(**schedule):
+        process = algorithms.methods()["fed_avg"].build(
+            stateful.LinearRegression, client_learning_rate=RATE, **schedule
+        )
+        return stateful.Driver(process, CLIENTS)
+
+    constant = driver()
+    start = constant.model
+    constant.round(COHORTS[0])
+    scheduled = driver(server_rate_schedule=lambda k: 1 / (1 + k))
+    scheduled.round([])
+    scheduled.round(COHORTS[0])
+    half = start + (constant.model - start) / 2
+    np.testing.assert_allclose(scheduled.model, half, atol=2e-6)
+    assert np.abs(half - start).max() > 0.01

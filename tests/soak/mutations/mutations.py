@@ -419,7 +419,7 @@ MUTATIONS = [
         SERVER,
         "selected(counts, result.state, passed)",
         "selected(counts, result.state, step_state)",
-        tests="../algorithms/test_server_steps.py",
+        tests="test_scheduled_rates.py",
     ),
     _mutation(
         "Scaffnew: the number of steps of the first round in the second again",
