@@ -56,11 +56,12 @@ class Aggregator:
     Attributes:
       forms: How each is done, in their order.
       collected: Those that are collected.
-      in_turn: Whether there are some that add one client after the other.
-      inputs: What they need of the clients, or of the server.
-      added_inputs: What those need of these that are not collected.
-      zeros: The first accumulators of those that are not collected.
-      outputs: The last ones; there are none if all are collected.
+      in_turn: Those that add one client after the other.
+      inputs: What all of them need of the clients, or of the server.
+      sums: The last accumulator of each sum, the first, and the client's value.
+      turn_inputs: What those in turn need of the clients, or of the server.
+      turn_zeros: The first accumulators of those in turn.
+      turn_outputs: The last ones.
       summed_before: Of what clients compute, that of which `add_stack` takes the sum in
         place of the stack.
     """
@@ -74,79 +75,72 @@ class Aggregator:
         self._graphs = graphs
         self.forms = [form for each in aggregations for form in _forms(each, graphs)]
         self.collected = [form for form in self.forms if form.kind == COLLECTED]
-        self.in_turn = any(form.kind == IN_TURN for form in self.forms)
-        self._added = [form for form in self.forms if form.kind != COLLECTED]
+        self.in_turn = [form for form in self.forms if form.kind == IN_TURN]
+        self.sums = [
+            sums
+            for form in self.forms
+            if form.kind == SUMMED
+            for sums in zip(
+                form.aggregation.outputs,
+                form.aggregation.zeros,
+                form.values,
+                strict=True,
+            )
+        ]
         self.summed_before = frozenset[Leaf]()
         if not self.in_turn:
             others = {leaf for form in self.collected for leaf in form.values}
-            sums = {leaf for form in self._added for leaf in form.values}
-            self.summed_before = only_aggregated & (sums - others)
-        added = [form.aggregation for form in self._added]
+            summed = {leaf for _, _, leaf in self.sums}
+            self.summed_before = only_aggregated & (summed - others)
         self.inputs = distinct(
             leaf for form in self.forms for leaf in form.aggregation.inputs
         )
-        self.added_inputs = distinct(leaf for a in added for leaf in a.inputs)
-        self._accumulators = [leaf for a in added for leaf in a.accumulators]
-        self.zeros = [leaf for a in added for leaf in a.zeros]
-        self.outputs = [leaf for a in added for leaf in a.outputs]
+        turns = [form.aggregation for form in self.in_turn]
+        self.turn_inputs = distinct(leaf for each in turns for leaf in each.inputs)
+        self._accumulators = [leaf for each in turns for leaf in each.accumulators]
+        self.turn_zeros = [leaf for each in turns for leaf in each.zeros]
+        self.turn_outputs = [leaf for each in turns for leaf in each.outputs]
 
     @functools.cached_property
     def add_one(self) -> functions.TensorFunction:
-        """The function that adds one client's values to those that are not collected.
+        """The function that adds one client's values to those that go in turn.
 
         It is built when it is first asked for, as `add_many`.
         """
-        leaves = [*self._accumulators, *self.added_inputs]
+        leaves = [*self._accumulators, *self.turn_inputs]
         builder = functions.GraphBuilder(self._graphs)
 
         def body(*given: tf.Tensor) -> TensorList:
             values = dict(zip(leaves, given, strict=True))
-            for form in self._added:
-                aggregation = form.aggregation
-                if form.kind == SUMMED:
-                    pairs = zip(aggregation.accumulators, form.values, strict=True)
-                    results = [values[total] + values[leaf] for total, leaf in pairs]
-                else:
-                    results = _add_one(builder, aggregation, values)
-                values.update(zip(aggregation.outputs, results, strict=True))
-            return [values[leaf] for leaf in self.outputs]
+            return [
+                result
+                for form in self.in_turn
+                for result in _add_one(builder, form.aggregation, values)
+            ]
 
         return functions.trace(body, list(map(_spec, leaves)))
 
     @functools.cached_property
     def add_many(self) -> functions.TensorFunction:
-        """The function that adds the stacked values of several clients."""
+        """The function that adds the stacked values of several clients in turn."""
         builder = functions.GraphBuilder(self._graphs)
 
         def body(num_clients: tf.Tensor, *given: tf.Tensor) -> TensorList:
             split = len(self._accumulators)
             values = dict(zip(self._accumulators, given[:split], strict=True))
-            stacks = dict(zip(self.added_inputs, given[split:], strict=True))
-            for form in self._added:
-                aggregation = form.aggregation
-                state = [values[leaf] for leaf in aggregation.accumulators]
-                if form.kind == SUMMED:
-                    results = [
-                        total + self._sum(leaf, stacks[leaf])
-                        for total, leaf in zip(state, form.values, strict=True)
-                    ]
-                else:
-                    results = _add_in_turn(
-                        builder, aggregation, state, stacks, num_clients
-                    )
-                values.update(zip(aggregation.outputs, results, strict=True))
-            return [values[leaf] for leaf in self.outputs]
+            stacks = dict(zip(self.turn_inputs, given[split:], strict=True))
+            results: TensorList = []
+            for form in self.in_turn:
+                state = [values[leaf] for leaf in form.aggregation.accumulators]
+                results += _add_in_turn(
+                    builder, form.aggregation, state, stacks, num_clients
+                )
+            return results
 
         specs = [tf.TensorSpec([], tf.int32)]
         specs += [_spec(leaf) for leaf in self._accumulators]
-        specs += [
-            _spec(leaf) if leaf in self.summed_before else _stacked_spec(leaf)
-            for leaf in self.added_inputs
-        ]
+        specs += [_stacked_spec(leaf) for leaf in self.turn_inputs]
         return functions.trace(body, specs)
-
-    def _sum(self, leaf: Leaf, stack: tf.Tensor) -> tf.Tensor:
-        return stack if leaf in self.summed_before else tf.reduce_sum(stack, axis=0)
 
 
 class Accumulator:
@@ -160,8 +154,11 @@ class Accumulator:
     def __init__(self, aggregator: Aggregator, values: Mapping[Leaf, Any]) -> None:
         self._aggregator = aggregator
         self._values = values
+        self._totals: dict[Leaf, tf.Tensor] = {
+            total: as_tensor(values[zero]) for total, zero, _ in aggregator.sums
+        }
         self._state: Sequence[tf.Tensor] = [
-            as_tensor(values[leaf]) for leaf in aggregator.zeros
+            as_tensor(values[leaf]) for leaf in aggregator.turn_zeros
         ]
         self._collected: dict[Leaf, TensorList] = {
             leaf: [] for form in aggregator.collected for leaf in form.values
@@ -188,11 +185,12 @@ class Accumulator:
         self._order.append(client)
         for leaf, collected in self._collected.items():
             collected.append(tf.expand_dims(of_client[leaf], 0))
-        if self._aggregator.outputs:
-            given = [of_client[leaf] for leaf in self._aggregator.added_inputs]
-            with tf.device(device):
+        with tf.device(device):
+            self._add_to_totals(of_client)
+            if self._aggregator.in_turn:
+                given = [of_client[leaf] for leaf in self._aggregator.turn_inputs]
                 self._state = self._aggregator.add_one(*self._state, *given)
-            tensors.give_back_attributes(self._state)
+                tensors.give_back_attributes(self._state)
 
     def add_stack(
         self,
@@ -215,17 +213,35 @@ class Accumulator:
         self._order.extend(clients)
         for leaf, collected in self._collected.items():
             collected.append(stacks[leaf])
-        if self._aggregator.outputs:
-            given = [stacks[leaf] for leaf in self._aggregator.added_inputs]
-            with tf.device(device):
+        with tf.device(device):
+            summed = self._aggregator.summed_before
+            self._add_to_totals(
+                {
+                    leaf: stacks[leaf]
+                    if leaf in summed
+                    else tf.reduce_sum(stacks[leaf], axis=0)
+                    for _, _, leaf in self._aggregator.sums
+                }
+            )
+            if self._aggregator.in_turn:
+                given = [stacks[leaf] for leaf in self._aggregator.turn_inputs]
                 self._state = self._aggregator.add_many(
                     tensors.integer(len(clients)), *self._state, *given
                 )
-            tensors.give_back_attributes(self._state)
+                tensors.give_back_attributes(self._state)
+
+    def _add_to_totals(self, values: Mapping[Leaf, tf.Tensor]) -> None:
+        # A few operations take less time than a function of all.
+        for total, _, leaf in self._aggregator.sums:
+            self._totals[total] = tf.raw_ops.AddV2(
+                x=self._totals[total], y=values[leaf]
+            )
+        tensors.give_back_attributes(self._totals.values())
 
     def results(self) -> dict[Leaf, tf.Tensor]:
         """Returns the accumulators after the last client."""
-        results = dict(zip(self._aggregator.outputs, self._state, strict=True))
+        results = dict(zip(self._aggregator.turn_outputs, self._state, strict=True))
+        results.update(self._totals)
         for form in self._aggregator.collected:
             aggregation = form.aggregation
             for zero, leaf, output in zip(
