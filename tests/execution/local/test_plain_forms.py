@@ -59,6 +59,78 @@ def gradient(image, of_result, scale):
     )
 
 
+SIZES = dict(zip("abcdehij", (3, 4, 5, 2, 4, 2, 3, 6), strict=True))
+# Those of an attention of several heads, and of their gradients; products of matrices
+# and of vectors, with and without a stack.
+PRODUCTS = [
+    "abc,chd->abhd",
+    "aehd,abhd->ahbe",
+    "ahbe,aehd->abhd",
+    "abhd,hdc->abc",
+    "abhd,chd->abc",
+    "abc,abhd->chd",
+    "ahbe,abhd->aehd",
+    "ij,jb->ib",
+    "ij,jb->bi",
+    "aij,ajb->aib",
+    "i,i->",
+    "i,j->ij",
+    "ai,ai->a",
+    "ab,ab->ab",
+]
+
+
+@pytest.mark.parametrize("open_label", [None, "a", "b", "i"])
+@pytest.mark.parametrize("equation", PRODUCTS)
+def test_einstein_sums_are_those_of_numpy(equation, open_label):
+    random, factors = np.random.default_rng(2), equation.split("->")[0].split(",")
+    values = [random.normal(size=[SIZES[x] for x in each]) for each in factors]
+    with tf.Graph().as_default():
+        given = [
+            tf.compat.v1.placeholder(
+                tf.float64, [None if x == open_label else SIZES[x] for x in each]
+            )
+            for each in factors
+        ]
+        (plain,) = plain_forms.as_plain(
+            tf.raw_ops.Einsum(inputs=given, equation=equation).op
+        )
+        kinds = {each.type for each in plain.graph.get_operations()}
+        assert kinds & {"MatMul", "BatchMatMulV2"}
+        with tf.compat.v1.Session() as session:
+            feeds = dict(zip(given, values, strict=True))
+            found = session.run(plain, feeds)
+            empty = [
+                np.zeros([0 if x == open_label else SIZES[x] for x in each])
+                for each in factors
+            ]
+            of_none = session.run(plain, dict(zip(given, empty, strict=True)))
+    np.testing.assert_allclose(found, np.einsum(equation, *values), rtol=1e-12)
+    np.testing.assert_array_equal(of_none, np.einsum(equation, *empty))
+
+
+@pytest.mark.parametrize(
+    ("equation", "dtype", "shapes"),
+    [
+        ("ij->ji", tf.float32, [[2, 3]]),
+        ("iij,jb->ib", tf.float32, [[2, 2, 3], [3, 4]]),
+        ("...i,ij->...j", tf.float32, [[2, 3], [3, 4]]),
+        ("ai,b->b", tf.float32, [[2, 3], [4]]),
+        ("ij,jb->ib", tf.bfloat16, [[2, 3], [3, 4]]),
+        ("ij,jb->ib", tf.float32, [[None, None], [3, None]]),
+        ("ij,jb->ib", tf.float32, [None, [3, 4]]),
+        ("ij,jb->ib", tf.float32, [[2, 0], [0, 4]]),
+    ],
+)
+def test_other_einstein_sums_stay(equation, dtype, shapes):
+    with tf.Graph().as_default():
+        given = [tf.compat.v1.placeholder(dtype, shape) for shape in shapes]
+        result = tf.raw_ops.Einsum(inputs=given, equation=equation)
+        before = len(result.graph.get_operations())
+        assert plain_forms.as_plain(result.op) is None
+        assert len(result.graph.get_operations()) == before
+
+
 @pytest.mark.parametrize("share", [1.0, 0.25])
 @pytest.mark.parametrize("size", [(5, 3, 2), (4, 6, 1), (3, 1, 1)])
 def test_results_and_moments_are_those_of_the_kernel(share, size):
