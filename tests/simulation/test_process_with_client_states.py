@@ -469,6 +469,31 @@ def test_tffs_program_may_discard_a_round(train, tmp_path, server_states):
     assert_as_expected(process, server_states[-1], kept.client_states)
 
 
+@pytest.mark.conformance
+@pytest.mark.parametrize("kind", ["ram", "disk"])
+def test_the_first_round_after_a_resume_may_be_discarded(
+    kind, train, tmp_path, server_states
+):
+    process = built("scaffold")
+    outputs = []
+
+    def discard(output):
+        outputs.append(output)
+        return len(outputs) == 1
+
+    def resume(rounds, discarded):
+        states = store(kind, process, tmp_path / "states")
+        kept = ProcessWithClientStates(process, states)
+        with tff.framework.get_context_stack().install(program_context("local")):
+            train_model(kept, train, tmp_path, rounds, discarded)
+        return states
+
+    resume(2, None).close()
+    with resume(ROUNDS, discard) as states:
+        assert len(outputs) == ROUNDS - 2 + 1
+        assert_as_expected(process, server_states[-1], states)
+
+
 def test_a_data_source_selects_what_run_training_samples(train):
     source = simulation.ClientDataSource(train, seed=SEED)
     iterator = source.iterator()

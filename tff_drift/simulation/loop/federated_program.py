@@ -215,7 +215,10 @@ class ClientStatesProgramStateManager(compat.ProgramStateManager):
                 version, (structure, self._store.leaves())
             )
             self._store.load_leaves({name: np.asarray(v) for name, v in leaves.items()})
-            self._process.begin(_server_state(program_state))
+            state = _server_state(program_state)
+            # The next round may be discarded, before a version is saved.
+            self._store.commit(rounds_of(state))
+            self._process.begin(state)
         else:
             program_state, fingerprint = await self._load_on_disk(version, structure)
             self._process.go_to(_server_state(program_state), fingerprint)
