@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import pathlib
 from collections.abc import Iterator, Sequence
 
 import tensorflow_federated as tff
@@ -17,6 +18,9 @@ from experiments.training import cohorts
 from tff_drift import algorithms, client_states, files, simulation
 from tff_drift.simulation import callbacks
 from tff_drift.simulation.records import run_directory, run_folder
+
+# Where clients' states are kept, by the value of --client_states.
+_RAM, _DISK = "ram", "disk"
 
 
 def train(
@@ -80,20 +84,10 @@ def _open_client_states(
         yield None
         return
     folder = run_folder.own_folder(settings.folder, run_folder.CLIENT_STATES_FOLDER)
-    on_disk = settings.circumstances["client_states"] == "disk"
-    has_begun = (settings.folder / run_directory.CHECKPOINT_FILE).is_file()
-    if has_begun and folder.is_dir() and not on_disk:
-        raise UserError(
-            f"the run in {str(settings.folder)!r} keeps its clients' states on disk: "
-            "continue with --client_states=disk."
-        )
-    if has_begun and on_disk and not folder.is_dir():
-        raise UserError(
-            f"the run in {str(settings.folder)!r} has no folder {folder.name}: go on "
-            "with --client_states=ram if its checkpoint holds the clients' states; "
-            "if the folder is lost, restart the run."
-        )
-    if not on_disk:
+    asked = settings.circumstances["client_states"]
+    if (settings.folder / run_directory.CHECKPOINT_FILE).is_file():
+        _check_kept(settings.folder, folder, asked)
+    if asked != _DISK:
         yield None
         return
     configuration = {
@@ -111,6 +105,31 @@ def _open_client_states(
     )
     with contextlib.closing(store):
         yield store
+
+
+def _check_kept(run: pathlib.Path, folder: pathlib.Path, asked: str) -> None:
+    """Raises a `UserError` unless a run keeps its clients' states where it is asked to.
+
+    A folder of states says little: that of a run that was killed before its first
+    checkpoint may have stayed.
+
+    Args:
+      run: The folder of a run with a checkpoint.
+      folder: Where states on disk are.
+      asked: The value of --client_states.
+    """
+    kept = _RAM if run_directory.holds_client_states(run) else _DISK
+    if kept != asked:
+        place = "in its checkpoint" if kept == _RAM else "on disk"
+        raise UserError(
+            f"the run in {str(run)!r} keeps its clients' states {place}: continue with "
+            f"--client_states={kept}."
+        )
+    if kept == _DISK and not folder.is_dir():
+        raise UserError(
+            f"the run in {str(run)!r} keeps its clients' states in {folder.name}, and "
+            "that folder is not there: put it back, or restart the run."
+        )
 
 
 def _record_circumstances(settings: RunSettings) -> None:

@@ -72,3 +72,28 @@ def test_a_run_goes_on_with_its_store_and_refuses_others(train, tmp_path):
     outcome = train(tmp_path / "moved", "--rounds=6", "--client_states=disk")
     assert outcome.status == 2
     assert "--client_states=ram" in outcome.stderr
+
+
+@pytest.mark.conformance
+def test_a_run_in_ram_goes_on_beside_what_a_kill_left_of_one_on_disk(train, tmp_path):
+    whole, folder = tmp_path / "whole", tmp_path / "run"
+    assert train(whole, "--rounds=4").status == 0
+    # Killed before its first checkpoint.
+    (folder / "client_states").mkdir(parents=True)
+    assert train(folder, "--rounds=2").status == 0
+    outcome = train(folder, "--rounds=4", "--client_states=disk")
+    assert outcome.status == 2
+    assert "in its checkpoint: continue with --client_states=ram" in outcome.stderr
+    assert train(folder, "--rounds=4").status == 0
+    pd.testing.assert_frame_equal(metrics(folder), metrics(whole))
+
+
+@pytest.mark.conformance
+def test_states_on_disk_that_are_lost_are_told(train, tmp_path):
+    assert train(tmp_path, "--rounds=1", "--client_states=disk").status == 0
+    shutil.rmtree(tmp_path / "client_states")
+    for words in ([], ["--client_states=disk"]):
+        outcome = train(tmp_path, "--rounds=2", *words)
+        assert outcome.status == 2
+        assert "keeps its clients' states" in outcome.stderr
+    assert "is not there: put it back, or restart the run" in outcome.stderr

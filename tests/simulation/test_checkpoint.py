@@ -111,6 +111,21 @@ def test_a_checkpoint_beside_frozen_weights_is_read_uncompressed_too(path):
     assert _bits(restored) == _bits(_fine_tuned())
 
 
+def test_the_names_of_structures_are_read_without_the_arrays(path, monkeypatch):
+    state = [np.arange(1000)]
+    save_checkpoint(path, 1, {}, {"server_state": state, "client_states": state})
+    sizes = []
+    read = np.lib.format.read_array
+
+    def noting(*arguments, **options):
+        sizes.append(len(found := read(*arguments, **options)))
+        return found
+
+    monkeypatch.setattr(np.lib.format, "read_array", noting)
+    assert checkpoint.saved_names(path) == ["server_state", "client_states"]
+    assert len(sizes) == 1
+
+
 @pytest.mark.parametrize("step", ["open", "write", "fsync", "replace", "fsync_folder"])
 def test_failure_at_any_step_leaves_the_old_or_the_new(path, monkeypatch, step):
     save_checkpoint(path, 1, {}, {"server_state": [np.arange(1000)]})

@@ -234,8 +234,7 @@ def _keep_frozen(path: pathlib.Path, leaves: Mapping[str, np.ndarray]) -> str:
         _write_leaves(path, header, {_SERVER_STATE: leaves})
     try:
         with files.open_regular(path) as file, np.load(file) as archive:
-            header = json.loads(archive[_HEADER].tobytes().decode())
-            return digest if header["sha256"] == digest else ""
+            return digest if _header(archive)["sha256"] == digest else ""
     except (ValueError, KeyError, TypeError, zipfile.BadZipFile):
         return ""
 
@@ -325,6 +324,23 @@ def load_checkpoint(path: pathlib.Path) -> Checkpoint:
         ) from error
 
 
+def saved_names(path: pathlib.Path) -> list[str]:
+    """Returns the names of a checkpoint's structures, whose arrays are not read.
+
+    Args:
+      path: A file that `load_checkpoint` takes.
+
+    Raises:
+      OSError: If it cannot be read.
+    """
+    with files.open_regular(path) as file, np.load(file) as archive:
+        return list(_header(archive)["paths"])
+
+
+def _header(archive: Any) -> Any:
+    return json.loads(archive[_HEADER].tobytes().decode())
+
+
 def _read_leaves(
     path: pathlib.Path, check: Callable[[Any], None]
 ) -> tuple[Any, dict[str, dict[str, np.ndarray]]]:
@@ -334,7 +350,7 @@ def _read_leaves(
         np.load(file, allow_pickle=False) as archive,
     ):
         _check_members(archive)
-        header = json.loads(archive[_HEADER].tobytes().decode())
+        header = _header(archive)
         check(header)
         return header, {
             name: {

@@ -51,6 +51,18 @@ _COHORT = "cohort_sha256"
 _FINGERPRINT = "client_states_fingerprint"
 
 
+def holds_client_states(folder: pathlib.Path) -> bool:
+    """Returns whether the checkpoint in a folder holds the clients' states itself.
+
+    Args:
+      folder: The folder of a run whose clients keep a state.
+
+    Raises:
+      OSError: If its checkpoint cannot be read.
+    """
+    return _CLIENT_STATES in checkpoint.saved_names(folder / CHECKPOINT_FILE)
+
+
 class RunDirectory:
     """Keeps a run in a folder, from which the run can be resumed.
 
