@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import pathlib
 from collections.abc import Iterator, Sequence
 
@@ -90,18 +88,9 @@ def _open_client_states(
     if asked != _DISK:
         yield None
         return
-    configuration = {
-        name: value
-        for name, value in settings.configuration.items()
-        if name != "rounds"
-    }
-    text = json.dumps(configuration, sort_keys=True)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    # Which run it is of, the checkpoint says.
     store = client_states.DiskClientStates(
-        folder,
-        process.initial_client_state,
-        run_id=f"{settings.algorithm} on {settings.task}, seed {settings.seed}, "
-        f"configuration {digest}",
+        folder, process.initial_client_state, run_id=None
     )
     with contextlib.closing(store):
         yield store

@@ -136,6 +136,16 @@ def test_a_store_of_another_run_or_state_is_refused(filled, state):
         client_states.DiskClientStates(filled, state(0), run_id=3)
 
 
+def test_a_store_of_any_run_is_taken_where_none_is_asked_for(filled, state):
+    with client_states.DiskClientStates(filled, state(0), run_id=None) as states:
+        assert states.versions
+    # It is that of its run still, and a new one is of none.
+    refused(filled, state(0), "belongs to the run 'a', not to 'b'", run_id="b")
+    new = filled.parent / "new"
+    client_states.DiskClientStates(new, state(0), run_id=None).close()
+    client_states.DiskClientStates(new, state(0)).close()
+
+
 def test_folders_and_files_of_others_are_refused(tmp_path, state):
     (tmp_path / "thesis.txt").write_text("precious")
     refused(tmp_path, state(0), "other files: thesis.txt", "empty or a new folder")

@@ -1,6 +1,8 @@
 """Clients' states in files of the run's folder, as a user of the command sees it."""
 
+import contextlib
 import shutil
+import sqlite3
 
 import pandas as pd
 import pytest
@@ -57,7 +59,7 @@ def test_a_run_goes_on_with_its_store_and_refuses_others(train, tmp_path):
     shutil.rmtree(foreign / "client_states")
     shutil.copytree(other / "client_states", foreign / "client_states")
     message = refuse("foreign", "--client_states=disk")
-    assert "belongs to the run 'scaffold on quadratic, seed 9" in message
+    assert "it is that of another run" in message
 
     # Bytes that changed on the disk.
     damaged = tmp_path / "damaged"
@@ -85,6 +87,24 @@ def test_a_run_in_ram_goes_on_beside_what_a_kill_left_of_one_on_disk(train, tmp_
     assert outcome.status == 2
     assert "in its checkpoint: continue with --client_states=ram" in outcome.stderr
     assert train(folder, "--rounds=4").status == 0
+    pd.testing.assert_frame_equal(metrics(folder), metrics(whole))
+
+
+@pytest.mark.conformance
+def test_a_run_goes_on_whose_store_names_it_as_earlier_versions_did(train, tmp_path):
+    whole, folder = tmp_path / "whole", tmp_path / "run"
+    assert train(whole, "--rounds=4").status == 0
+    assert train(folder, "--rounds=1", "--client_states=disk").status == 0
+    # With a digest of all flags that there were.
+    with contextlib.closing(
+        sqlite3.connect(folder / "client_states" / "index.sqlite")
+    ) as index:
+        name = "scaffold on quadratic, seed 0, configuration 0123456789ab"
+        index.execute("update properties set value = ? where name = 'run_id'", [name])
+        index.commit()
+    for rounds in (2, 4):
+        outcome = train(folder, f"--rounds={rounds}", "--client_states=disk")
+        assert outcome.status == 0, outcome.stderr
     pd.testing.assert_frame_equal(metrics(folder), metrics(whole))
 
 

@@ -114,7 +114,7 @@ _CASES = [
     (
         _open_and_close,
         {"path": None, "initial_state": _STATE, "run_id": ""},
-        {"path": PATH, "run_id": [*ANY, None, 0]},
+        {"path": PATH, "run_id": [*ANY, 0]},
     ),
     (_store().gather, {"client_ids": ["a"]}, {"client_ids": _IDS, "copy": FLAG}),
     (

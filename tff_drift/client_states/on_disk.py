@@ -63,7 +63,7 @@ import threading
 import uuid
 import weakref
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -127,7 +127,11 @@ class DiskClientStates(ClientStates):
     _waits_for_the_disk = True
 
     def __init__(
-        self, path: str | os.PathLike[str], initial_state: Any, *, run_id: str = ""
+        self,
+        path: str | os.PathLike[str],
+        initial_state: Any,
+        *,
+        run_id: str | None = "",
     ) -> None:
         """Opens a store, or makes an empty one.
 
@@ -136,22 +140,24 @@ class DiskClientStates(ClientStates):
           initial_state: The state of a client that has not been seen; it is
             copied. A store that exists must have been made with an equal one.
           run_id: Says which run the states belong to; a store that exists must
-            have been made with the same.
+            have been made with the same. `None` takes that of any run: for who gives
+            `restore` fingerprints, which say more.
 
         Raises:
           ClientStatesError: If the folder cannot be used, is in use, holds files
             of others, or holds a store that is damaged or that was made with
             another `initial_state` or `run_id`.
-          TypeError: If `path` is not a path, `run_id` is not a string, or a leaf of
-            `initial_state` is neither numbers nor booleans.
+          TypeError: If `path` is not a path, `run_id` neither a string nor `None`, or
+            a leaf of `initial_state` neither numbers nor booleans.
           ValueError: If `path` is empty or holds a NUL character, or `initial_state`
             holds no array.
         """
         super().__init__(initial_state)
-        checks.check_instance("run_id", run_id, str, "a string")
+        checks.check_instance("run_id", run_id, (str, type(None)), "a string or None")
         checks.check_path("path", path)
         # The same folder wherever the program goes.
         self.path = pathlib.Path(path).absolute()
+        self._run_id = run_id
         self._closing = contextlib.ExitStack()
         # An SQLite connection that nobody has any more is open until Python looks for
         # cycles.
@@ -159,7 +165,7 @@ class DiskClientStates(ClientStates):
         self._closed = False
         try:
             with self._reported():
-                self._open({_RUN_ID: run_id, _TEMPLATE: self._template.identity()})
+                self._open()
         except BaseException:
             self._closing.close()
             raise
@@ -191,11 +197,11 @@ class DiskClientStates(ClientStates):
             "from copies of the store and of its checkpoint."
         )
 
-    def _open(self, properties: Mapping[str, str]) -> None:
+    def _open(self) -> None:
         index = self.path / _INDEX_FILE
         files.make_folder(self.path)
         if not index.exists():
-            self._create(properties)
+            self._create()
         self._check_not_open(index)
         foreign = state_index.describe_foreign(index)
         if foreign is not None:
@@ -205,7 +211,7 @@ class DiskClientStates(ClientStates):
             )
         self._index = StateIndex(index)
         self._closing.callback(self._index.close)
-        self._check_index(properties)
+        self._check_index()
         self._check_states_file()
         self._store_id = self._index.properties().get(_STORE_ID, "")
         if not self._store_id:
@@ -236,13 +242,17 @@ class DiskClientStates(ClientStates):
             _open_stores.add(store)
         self._closing.callback(_open_stores.discard, store)
 
-    def _create(self, properties: Mapping[str, str]) -> None:
+    def _create(self) -> None:
         """Makes an empty store; the index's name appears last."""
         self._check_unused()
         for name in _CREATION_FILES:
             (self.path / name).unlink(missing_ok=True)
-        named = {**properties, _STORE_ID: uuid.uuid4().hex}
-        state_index.create(self.path / _NEW_INDEX_FILE, named)
+        properties = {
+            _RUN_ID: self._run_id or "",
+            _TEMPLATE: self._template.identity(),
+            _STORE_ID: uuid.uuid4().hex,
+        }
+        state_index.create(self.path / _NEW_INDEX_FILE, properties)
         files.create(self.path / _STATES_FILE).close()
         os.replace(self.path / _NEW_INDEX_FILE, self.path / _INDEX_FILE)
         files.sync_folder(self.path)
@@ -259,15 +269,15 @@ class DiskClientStates(ClientStates):
                 f"states, but other files: {shown}. Choose an empty or a new folder."
             )
 
-    def _check_index(self, properties: Mapping[str, str]) -> None:
+    def _check_index(self) -> None:
         damage = self._index.damage()
         if damage is not None:
             raise self._damaged(damage)
         found = {_RUN_ID: "", _TEMPLATE: "", **self._index.properties()}
-        if found[_RUN_ID] != properties[_RUN_ID]:
+        if self._run_id not in (None, found[_RUN_ID]):
             raise ClientStatesError(
                 f"{self} belongs to the run {checks.shown(found[_RUN_ID])}, not to "
-                f"{checks.shown(properties[_RUN_ID])}. {_LEFT_ALONE}"
+                f"{checks.shown(self._run_id)}. {_LEFT_ALONE}"
             )
         self._check_made_with(found[_TEMPLATE])
 
