@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -18,6 +19,8 @@ from tff_drift.simulation.records.configuration import differences, to_json
 
 _JSON, _TABLE, _FIGURE = "diagnosis.json", "diagnosis.csv", "diagnosis.png"
 _FORMAT = "tff_drift diagnosis"
+# What a call without a race keeps of an earlier one.
+_OF_RACE = ("race_points", "race_rounds", "race")
 # Of settings that differ so many are named.
 _MOST = 3
 
@@ -35,12 +38,12 @@ def run(wanted: Request) -> simulation.Diagnosis:
       KeyboardInterrupt: On Ctrl-C; what a race has finished is kept.
       UserError: If data is missing, or a setting or the folder cannot be used.
     """
-    _check_folder(wanted)
+    raced = _check_folder(wanted)
     report = measure(wanted.run, wanted.rounds, wanted.max_clients)
-    _write(wanted, report)
+    _write(wanted, report, raced)
     if wanted.race is not None:
         report.race = race.run(wanted.race, ("fed_avg", *report.methods))
-        _write(wanted, report)
+        _write(wanted, report, raced)
     return report
 
 
@@ -80,27 +83,34 @@ def measure(
         )
 
 
-def _check_folder(wanted: Request) -> None:
+def _check_folder(wanted: Request) -> dict[str, Any]:
+    """Returns what the folder says of a race, unless it holds something else."""
     folder = wanted.folder
     writing.make_output_dir(folder)
     names = sorted(each.name for each in folder.iterdir())
     if not names:
-        return
+        return {}
     try:
         content = files.read_json(folder / _JSON)
         before = {name: content[name] for name in _asked(wanted)}
+        raced = {name: content[name] for name in _OF_RACE if name in content}
     except (OSError, KeyError, TypeError, ValueError):
         raise UserError(
             f"output_dir {str(folder)!r} holds files, but no diagnosis of tff-drift: "
             f"{', '.join(names[:3])}. Choose an empty or a new folder."
         ) from None
     now = to_json("configuration", _asked(wanted))
+    # Of before it was kept, only the race's own folders say how it was.
+    for name, value in _race_settings(wanted).items():
+        if name in raced:
+            before[name], now[name] = raced[name], value
     if others := differences(before, now):
         told = "; ".join(each.removeprefix("configuration.") for each in others[:_MOST])
         raise UserError(
             f"output_dir {str(folder)!r} holds another diagnosis: {told}. Ask for the "
             "same, or choose another output_dir."
         )
+    return raced
 
 
 def _asked(wanted: Request) -> dict[str, Any]:
@@ -112,16 +122,27 @@ def _asked(wanted: Request) -> dict[str, Any]:
     }
 
 
-def _write(wanted: Request, report: simulation.Diagnosis) -> None:
+def _race_settings(wanted: Request) -> dict[str, Any]:
+    """Returns what a race depends on besides, as the JSON file has it."""
+    if wanted.race is None:
+        return {}
+    return {"race_points": wanted.race.points, "race_rounds": wanted.race.rounds}
+
+
+def _write(
+    wanted: Request, report: simulation.Diagnosis, raced: Mapping[str, Any]
+) -> None:
     folder = wanted.folder
     writing.write_table(folder / _TABLE, report.to_frame())
-    writing.write_json(folder / _JSON, _content(wanted, report))
+    writing.write_json(folder / _JSON, _content(wanted, report, raced))
     figure = Figure(figsize=(7.4, 5.6), dpi=150, layout="constrained")
     style.save(report.plot(figure), folder / _FIGURE)
 
 
-def _content(wanted: Request, report: simulation.Diagnosis) -> dict[str, Any]:
-    """Returns what the JSON file says."""
+def _content(
+    wanted: Request, report: simulation.Diagnosis, raced: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns what the JSON file says, with the race of before until there is one."""
     rows = report.to_frame().to_dict(orient="records")
     content = {
         "format": _FORMAT,
@@ -135,6 +156,8 @@ def _content(wanted: Request, report: simulation.Diagnosis) -> dict[str, Any]:
         "estimates": [
             {name: _finite(each) for name, each in row.items()} for row in rows
         ],
+        **raced,
+        **_race_settings(wanted),
     }
     if report.race is not None:
         content["race"] = [

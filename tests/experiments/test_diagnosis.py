@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import types
 
 import pandas as pd
 import pytest
@@ -118,6 +119,87 @@ def test_a_diagnosis_is_replaced_by_the_same_alone(tmp_path, words, message):
     with pytest.raises(errors.UserError) as caught:
         diagnosis._check_folder(request(*given.values(), folder))
     assert message in str(caught.value)
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """How often a made-up diagnosis was measured, and a race that is made up too."""
+    calls = []
+
+    def measure(*_):
+        calls.append("measured")
+        return types.SimpleNamespace(
+            clients=8,
+            sizes=[1, 2, 3, 4],
+            finding="cohort",
+            methods=("scaffold",),
+            sentences=["A sentence."],
+            gains={},
+            race=None,
+            to_frame=lambda: pd.DataFrame({"part": ["drift"], "value": [1.5]}),
+            plot=lambda figure: figure,
+        )
+
+    monkeypatch.setattr(diagnosis, "measure", measure)
+    table = pd.DataFrame({"algorithm": ["scaffold"], "place": ["first"]})
+    monkeypatch.setattr(race, "run", lambda *_: table)
+    return calls
+
+
+def of_race(folder):
+    kept = json.loads((folder / "diagnosis.json").read_text("utf-8"))
+    return {name: value for name, value in kept.items() if name.startswith("race")}
+
+
+def test_a_race_is_kept_until_there_is_another(tmp_path, measured, monkeypatch):
+    same = (*SMALL, f"--output_dir={tmp_path}")
+    raced = request(*same, "--race", "--race_points=2", "--race_rounds=3")
+    expected = {
+        "race_points": 2,
+        "race_rounds": 3,
+        "race": [{"algorithm": "scaffold", "place": "first"}],
+    }
+    diagnosis.run(raced)
+    assert of_race(tmp_path) == expected
+    diagnosis.run(request(*same))
+    assert of_race(tmp_path) == expected
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(race, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        diagnosis.run(raced)
+    assert of_race(tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--race_points=3", "--race_rounds=5"], "race_points was 2 and is now 3"),
+        (["--race_points=2", "--race_rounds=6"], "race_rounds was 5 and is now 6"),
+        (["--race_points=2"], "race_rounds was 5 and is now"),
+    ],
+)
+def test_another_race_is_refused_before_it_is_measured(
+    tmp_path, measured, words, message
+):
+    same = (*SMALL, f"--output_dir={tmp_path}", "--race")
+    diagnosis.run(request(*same, "--race_points=2", "--race_rounds=5"))
+    with pytest.raises(errors.UserError, match=message):
+        diagnosis.run(request(*same, *words))
+    assert len(measured) == 1
+
+
+def test_a_race_that_does_not_say_how_it_was_goes_on(tmp_path, measured):
+    """As version 0.2.0 wrote it."""
+    asked = request(*SMALL, f"--output_dir={tmp_path}")
+    before = {**diagnosis._asked(asked), "race": [{"algorithm": "fed_avg"}]}
+    (tmp_path / "diagnosis.json").write_text(json.dumps(before))
+    diagnosis.run(asked)
+    assert of_race(tmp_path) == {"race": [{"algorithm": "fed_avg"}]}
+    diagnosis.run(request(*SMALL, f"--output_dir={tmp_path}", "--race"))
+    assert of_race(tmp_path)["race"][0]["algorithm"] == "scaffold"
 
 
 def test_places_tell_ties_from_gaps():
