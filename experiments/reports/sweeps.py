@@ -46,7 +46,8 @@ def write_protocol(sweep: Sweep) -> None:
     protocol = json.loads(json.dumps(protocol))
     path = sweep.folder / PROTOCOL
     writing.make_output_dir(sweep.folder)
-    names = sorted(entry.name for entry in sweep.folder.iterdir())
+    left_by_kill = files.temporary_path(path).name
+    names = sorted({each.name for each in sweep.folder.iterdir()} - {left_by_kill})
     try:
         before = files.read_json(path) if names else protocol
         if before["format"] != _FORMAT:

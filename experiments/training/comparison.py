@@ -156,8 +156,11 @@ def check_files(
                 "replace. Choose an empty or a new folder."
             )
         return
-    # Of runs that were refused empty folders are left.
-    within = (each for each in folder.rglob("*") if not each.is_dir())
+    # Of runs that were refused empty folders are left, and of a kill such a file.
+    left = files.temporary_path(folder / run_directory.CONFIGURATION_FILE).name
+    within = (
+        each for each in folder.rglob("*") if not each.is_dir() and each.name != left
+    )
     names = sorted({each.relative_to(folder).parts[0] for each in within})
     if names:
         raise UserError(

@@ -87,7 +87,8 @@ def _check_folder(wanted: Request) -> dict[str, Any]:
     """Returns what the folder says of a race, unless it holds something else."""
     folder = wanted.folder
     writing.make_output_dir(folder)
-    names = sorted(each.name for each in folder.iterdir())
+    left_by_kill = files.temporary_path(folder / _JSON).name
+    names = sorted({each.name for each in folder.iterdir()} - {left_by_kill})
     if not names:
         return {}
     try:
@@ -133,8 +134,9 @@ def _write(
     wanted: Request, report: simulation.Diagnosis, raced: Mapping[str, Any]
 ) -> None:
     folder = wanted.folder
-    writing.write_table(folder / _TABLE, report.to_frame())
+    # First, because it identifies the folder.
     writing.write_json(folder / _JSON, _content(wanted, report, raced))
+    writing.write_table(folder / _TABLE, report.to_frame())
     figure = Figure(figsize=(7.4, 5.6), dpi=150, layout="constrained")
     style.save(report.plot(figure), folder / _FIGURE)
 

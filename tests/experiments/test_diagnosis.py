@@ -202,6 +202,23 @@ def test_a_race_that_does_not_say_how_it_was_goes_on(tmp_path, measured):
     assert of_race(tmp_path)["race"][0]["algorithm"] == "scaffold"
 
 
+def test_a_full_disk_leaves_a_folder_that_can_be_used(tmp_path, measured, monkeypatch):
+    asked = request(*SMALL, f"--output_dir={tmp_path}")
+
+    def fail(*_):
+        raise OSError("No space left on device")
+
+    for name in ("write_json", "write_table"):
+        with monkeypatch.context() as patched:
+            patched.setattr(diagnosis.writing, name, fail)
+            with pytest.raises(OSError, match="No space left"):
+                diagnosis.run(asked)
+        # What a kill leaves.
+        (tmp_path / ".diagnosis.json.tmp").touch()
+    diagnosis.run(asked)
+    assert {each.suffix for each in tmp_path.iterdir()} == {".json", ".csv", ".png"}
+
+
 def test_places_tell_ties_from_gaps():
     table = pd.DataFrame(
         {

@@ -8,6 +8,8 @@ import pytest
 import tensorflow as tf
 
 import tasks
+from experiments.flags import errors
+from experiments.training import comparison
 from tests import tiers
 from tests.experiments import programs
 
@@ -145,6 +147,14 @@ def test_output_folder_of_others(refuse, tmp_path, command):
     assert "output_dir" in message
     assert "thesis.tex" in message
     assert os.listdir(folder) == ["thesis.tex"]
+
+
+def test_what_a_kill_left_of_the_first_file_is_not_of_others(tmp_path):
+    (tmp_path / ".config.json.tmp").touch()
+    comparison.check_files(tmp_path, {}, {"digits"})
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(errors.UserError, match=r"no comparison .*: thesis\.tex\. "):
+        comparison.check_files(tmp_path, {}, {"digits"})
 
 
 def test_a_comparison_into_the_folder_of_a_run(refuse, tmp_path):

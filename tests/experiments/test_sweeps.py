@@ -361,6 +361,12 @@ def test_a_folder_of_no_sweep_is_refused(content, tmp_path):
         report.write_protocol(programs.sweep("rounds=1", f"--output_dir={tmp_path}"))
 
 
+def test_what_a_kill_left_of_the_first_file_is_replaced(tmp_path):
+    (tmp_path / ".sweep.json.tmp").touch()
+    report.write_protocol(programs.sweep("rounds=1", f"--output_dir={tmp_path}"))
+    assert [each.name for each in tmp_path.iterdir()] == ["sweep.json"]
+
+
 @pytest.mark.parametrize(
     ("loss", "row", "expected"),
     [
