@@ -108,8 +108,9 @@ OWN: dict[str, dict[str, tuple[Flag, ...]]] = {
                  "The parts of the preset to run, separated by commas.",
                  Depends("all"), many=True),
             Flag("verify", "flag",
-                 "Train one variant of each part again for 20 rounds and compare it "
-                 "with the results that are kept in the checkout.",
+                 "Train one variant of each part again, to the first evaluation from "
+                 "round 20 on, and compare it with the results that are kept in the "
+                 "checkout.",
                  False),
         ),
         CIRCUMSTANCES: (

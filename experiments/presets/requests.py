@@ -59,8 +59,8 @@ def request(name: str, given: Mapping[str, Any]) -> Request:
       The request, checked.
 
     Raises:
-      UserError: If there is no such preset, it has no such part, or a file of
-        settings is for no task of its parts.
+      UserError: If there is no such preset, it has no such part, a flag has no meaning
+        with --verify, or a file of settings is for no task of its parts.
     """
     if name not in PRESETS:
         raise errors.unknown("preset", name, tuple(PRESETS))
@@ -74,9 +74,9 @@ def request(name: str, given: Mapping[str, Any]) -> Request:
     for part in wanted:
         if part not in known:
             raise errors.unknown(f"part of {name} at the scale {scale}", part, known)
+    if values["verify"]:
+        _check_verification(given)
     place, given = placement.take(given)
-    if values["verify"] and place.on_ray:
-        raise UserError("--verify trains in this process: leave out --execution=ray.")
     tasks = [preset.study(scale, part).flags["task"] for part in wanted]
     tuned_settings.check_tasks(given.get("settings"), tasks)
     return Request(
@@ -89,3 +89,15 @@ def request(name: str, given: Mapping[str, Any]) -> Request:
         placement=place,
         verify=values["verify"],
     )
+
+
+def _check_verification(given: Mapping[str, Any]) -> None:
+    """Raises unless flags have a meaning for runs of this process that are not kept."""
+    if given.get("execution") == "ray":
+        raise UserError("--verify trains in this process: leave out --execution=ray.")
+    for name in ("output_dir", "processes"):
+        if name in given:
+            raise UserError(
+                f"--{name} has no meaning with --verify, which trains one run after "
+                "the other and keeps none. Leave it out."
+            )

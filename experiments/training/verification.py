@@ -66,8 +66,8 @@ def _read(request: Request, study: Study, folder: pathlib.Path) -> pd.DataFrame:
     if not (folder / METRICS_FILE).is_file():
         raise UserError(
             f"There are no results of {request.preset.name}, part {study.part}, in "
-            f"{folder} to compare with. --verify needs a checkout, and --parts names "
-            "parts that have results."
+            f"{folder} to compare with: no {METRICS_FILE}. --verify needs a checkout, "
+            "and --parts names parts that have results."
         )
     scale = files.read_json(folder / "config.json")["flags"]["scale"]
     if scale != request.scale:

@@ -164,6 +164,18 @@ def test_other_evaluations_are_named():
     assert "rounds [0, 4]" in difference
 
 
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("--processes=2", "--processes has no meaning with --verify, which trains one"),
+        ("--output_dir=mine", "--output_dir has no meaning with --verify"),
+    ],
+)
+def test_flags_without_a_meaning_are_refused(word, message):
+    with pytest.raises(UserError, match=message):
+        requests.request("uga_table", parse("preset", "NAME", "--verify", word))
+
+
 def test_the_flag_asks_for_it():
     asked = requests.request(
         "adabest_cost", parse("preset", "NAME", "--verify", "--seeds=1")
