@@ -124,6 +124,9 @@ def test_the_names_of_structures_are_read_without_the_arrays(path, monkeypatch):
     monkeypatch.setattr(np.lib.format, "read_array", noting)
     assert checkpoint.saved_names(path) == ["server_state", "client_states"]
     assert len(sizes) == 1
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match="is not a whole checkpoint"):
+        checkpoint.saved_names(path)
 
 
 @pytest.mark.parametrize("step", ["open", "write", "fsync", "replace", "fsync_folder"])

@@ -16,13 +16,14 @@ milliseconds do not count.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import hashlib
 import json
 import pathlib
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -299,12 +300,19 @@ def load_checkpoint(path: pathlib.Path) -> Checkpoint:
         little RAM for it.
       OSError: If there is no such file, or it cannot be read.
     """
-    try:
+    with _reported(path):
         header, leaves = _read_leaves(path, lambda header: _check_format(path, header))
         if header["format_version"] == _VERSION_WITH_FROZEN:
             frozen = _load_frozen(path.with_name(FROZEN_FILE), header["frozen_sha256"])
             leaves[_SERVER_STATE].update(frozen)
         return Checkpoint(header["rounds_completed"], header["description"], leaves)
+
+
+@contextlib.contextmanager
+def _reported(path: pathlib.Path) -> Iterator[None]:
+    """Turns errors of reading a checkpoint into a `CheckpointError`."""
+    try:
+        yield
     except CheckpointError:
         raise
     except MemoryError as error:
@@ -331,9 +339,10 @@ def saved_names(path: pathlib.Path) -> list[str]:
       path: A file that `load_checkpoint` takes.
 
     Raises:
+      CheckpointError: If the file is damaged, or is not a checkpoint.
       OSError: If it cannot be read.
     """
-    with files.open_regular(path) as file, np.load(file) as archive:
+    with _reported(path), files.open_regular(path) as file, np.load(file) as archive:
         return list(_header(archive)["paths"])
 
 

@@ -58,7 +58,8 @@ def holds_client_states(folder: pathlib.Path) -> bool:
       folder: The folder of a run whose clients keep a state.
 
     Raises:
-      OSError: If its checkpoint cannot be read.
+      CheckpointError: If its checkpoint is damaged.
+      OSError: If that cannot be read.
     """
     return _CLIENT_STATES in checkpoint.saved_names(folder / CHECKPOINT_FILE)
 
