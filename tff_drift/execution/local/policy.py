@@ -158,18 +158,25 @@ def vectorizing_pays(
     return _steps_come_together(limits, [turn for turns in groups for turn in turns])
 
 
+def may_name_few_rows(limits: Limits, state_bytes: int) -> bool:
+    """Whether steps may be faster on the rows of tables that a client's batches name.
+
+    Args:
+      limits: The limits of the context.
+      state_bytes: The size of what they change on whole tables, in bytes.
+    """
+    return state_bytes >= limits.small_table_bytes
+
+
 def name_few_rows(limits: Limits, bytes_on_rows: float, state_bytes: int) -> bool:
-    """Whether steps are faster on the rows of tables that a client's batches name.
+    """Whether steps are faster there, if they may be.
 
     Args:
       limits: The limits of the context.
       bytes_on_rows: The size of what they change there, in bytes.
       state_bytes: The size of what they change on whole tables, in bytes.
     """
-    return (
-        state_bytes >= limits.small_table_bytes
-        and limits.rows_for_one * bytes_on_rows <= state_bytes
-    )
+    return limits.rows_for_one * bytes_on_rows <= state_bytes
 
 
 def multiply_patches(limits: Limits, num_values: int) -> bool:

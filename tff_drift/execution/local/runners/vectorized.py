@@ -91,10 +91,12 @@ class VectorizedRunner:
         self._cache = options.batches
         self._limits = options.limits
         self._functions = VectorizedFunctions(client, options.limits, options.saved)
-        self._on_rows = _on_rows(client, options)
         of_loops = [num_bytes(loop.state_specs) for loop in client.loops]
         # Of UGA: its last loop has the size of a model, that before it of two.
         self.state_bytes = min(of_loops) if client.epochs else max(of_loops)
+        self._on_rows: VectorizedFunctions | None = None
+        if policy.may_name_few_rows(options.limits, self.state_bytes):
+            self._on_rows = _on_rows(client, options)
         # Of batches of one example, or of the one size that they have.
         self._patch_values = [
             client.num_patch_values(number) for number in range(len(client.loops))
