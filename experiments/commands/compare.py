@@ -27,7 +27,7 @@ def _load() -> Callable[[tuple[Any, list[settings.RunSettings]]], None]:
         flags, runs = request
         # Of <folder>/<algorithm>/seed_<seed>.
         folder = runs[0].folder.parent.parent
-        comparison.run(folder, flags, runs)
+        comparison.show(comparison.run(folder, flags, runs))
         print(
             f"Files in {folder}: table.md, table.csv, curves.png, config.json, "
             "summary.json",

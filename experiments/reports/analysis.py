@@ -25,7 +25,7 @@ _COSINES, _TRAIN_AND_TEST, _AGAINST = "cosines", "train_and_test", "against_"
 
 
 def write(wanted: Analysis) -> None:
-    """Prints tables of runs and writes them and their figures.
+    """Writes tables of runs and their figures, and prints the tables.
 
     Args:
       wanted: The analysis that was asked for.
@@ -66,19 +66,21 @@ def write(wanted: Analysis) -> None:
     # What is left of an earlier call may be of other runs.
     writing.remove(wanted.output_dir, *_written())
     for name, table in tables.items():
-        headers, cells = readable(table, columns[0])
         said = title(name, wanted, runs, columns[0])
         text = f"{escape.markdown(said)}\n\n"
-        text += texts.markdown_table(headers, cells)
+        text += texts.markdown_table(*readable(table, columns[0]))
         writing.write_text(wanted.output_dir / f"{name}.md", text)
         writing.write_table(wanted.output_dir / f"{name}.csv", table.reset_index())
-        print(escape.terminal(said))
+    for name, figure in drawn.items():
+        style.save(figure, wanted.output_dir / f"{name}.png")
+    # After all files, which a reader that closes the output early gets too.
+    for name, table in tables.items():
+        print(escape.terminal(title(name, wanted, runs, columns[0])))
+        headers, cells = readable(table, columns[0])
         if not texts.fits(headers, cells):
             short = essential(table, columns[0], wanted.axes)
             headers, cells = readable(short, columns[0])
         texts.print_table(headers, cells)
-    for name, figure in drawn.items():
-        style.save(figure, wanted.output_dir / f"{name}.png")
     names = [f"{name}.{kind}" for name in tables for kind in ("md", "csv")]
     names += [f"{name}.png" for name in drawn]
     print(f"Files in {wanted.output_dir}: {', '.join(names)}")

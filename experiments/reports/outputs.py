@@ -34,20 +34,26 @@ from experiments.reports.texts import Table
 _NEARLY = 0.05
 
 
-def write(folder: pathlib.Path, study: Study, to: pathlib.Path | None = None) -> None:
-    """Writes all tables and figures of a study, and prints the tables.
+def write(
+    folder: pathlib.Path, study: Study, to: pathlib.Path | None = None
+) -> list[Table]:
+    """Writes all tables and figures of a study.
 
     Args:
       folder: The folder with the study's files.
       study: The study, which says what is wanted.
       to: The folder to write to; by default the same.
 
+    Returns:
+      The tables, in order.
+
     Raises:
       OSError: If a file cannot be read or written.
       ValueError: If a file is damaged.
     """
+    tables: list[Table] = []
     if not study.outputs:
-        return
+        return tables
     everything, to = read_study(folder), to or folder
     for output in study.outputs:
         options = dict(output.options)
@@ -59,8 +65,8 @@ def write(folder: pathlib.Path, study: Study, to: pathlib.Path | None = None) ->
         table = TABLES[output.kind](results, **options)
         writing.write_table(to / f"{output.name}.csv", table.data)
         writing.write_text(to / f"{output.name}.md", table.markdown)
-        print(f"\n{table.title}")
-        texts.print_table(table.headers, table.cells)
+        tables.append(table)
+    return tables
 
 
 def _labels(results: StudyResults, by: Sequence[str] | None) -> pd.Series:

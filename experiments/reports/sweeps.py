@@ -98,7 +98,7 @@ GivenUp = Callable[[Sequence[RunSettings]], str]
 def write(
     sweep: Sweep, points: Sequence[Mapping[str, Any]], given_up: GivenUp
 ) -> Mapping[str, Any]:
-    """Prints the points from best to worst, and writes table, heat map and best point.
+    """Writes table, heat map and best point, and prints the points, the best first.
 
     Args:
       sweep: The sweep.
@@ -131,19 +131,22 @@ def write(
     about = f"{_describe(sweep)}{_smaller_cohorts(sweep, points, given_up)}"
     text = f"{about}\n\n{texts.markdown_table(headers, cells)}"
     writing.write_text(sweep.folder / f"{TABLE}.md", text)
-    print(about)
-    texts.print_table(headers, cells)
     sizes = [len(axis.values) for axis in sweep.axes]
     is_grid = sweep.sampler == sweeps.GRID and len(sizes) == 2 and min(sizes) > 1
     if is_grid and not table[metric].isna().all():
         _draw(sweep, table, metric)
     best = table.iloc[0]
-    if math.isnan(best[metric]):
-        raise UserError(f"every point of {sweep.folder} diverged: take smaller rates.")
+    has_best = not math.isnan(best[metric])
     point = points[int(best["point"])]
-    run = sweep.runs(point)[0]
-    content = tuned_settings.content(run.task, run.algorithm, point)
-    writing.write_json(sweep.folder / BEST, content)
+    if has_best:
+        run = sweep.runs(point)[0]
+        content = tuned_settings.content(run.task, run.algorithm, point)
+        writing.write_json(sweep.folder / BEST, content)
+    # After all files, which a reader that closes the output early gets too.
+    print(about)
+    texts.print_table(headers, cells)
+    if not has_best:
+        raise UserError(f"every point of {sweep.folder} diverged: take smaller rates.")
     print(f"Best: {sweeps.label(point)}. To use it: --settings={sweep.folder / BEST}")
     return point
 

@@ -98,9 +98,17 @@ def terminal_width() -> int:
     return _FILE_WIDTH if not sys.stdout.isatty() else rich.console.Console().width
 
 
+class _Console(rich.console.Console):
+    """A console that leaves a closed pipe to the program, as `print` does."""
+
+    def on_broken_pipe(self) -> None:
+        # Called where the error is handled; rich would exit with status 1.
+        raise
+
+
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Prints a table to the standard output; the first column is of names."""
-    console = rich.console.Console(highlight=False, width=terminal_width())
+    console = _Console(highlight=False, width=terminal_width())
     console.print(_table(headers, rows))
 
 

@@ -28,7 +28,7 @@ def run(
     runs: Sequence[RunSettings],
     placement: Placement = IN_THIS_PROCESS,
 ) -> list[Result]:
-    """Trains all runs of a comparison, writes its files and prints its table.
+    """Trains all runs of a comparison and writes its files.
 
     Args:
       folder: The folder of the comparison.
@@ -62,14 +62,23 @@ def run(
         done.append(checked.execute(run, progress))
     comparison.write(folder, done)
     _tell_of_others(folder, runs)
+    return done
+
+
+def show(done: Sequence[Result], part: str = "") -> None:
+    """Prints the table of a comparison.
+
+    Args:
+      done: The results of its runs.
+      part: The part of a preset that it is, if it is one.
+    """
     table = comparison.tabulate(done)
-    part = f"part {flags['part']}: " if "part" in flags else ""
-    print(f"\n{part}{comparison.describe(done)}:")
+    of_part = f"part {part}: " if part else ""
+    print(f"\n{of_part}{comparison.describe(done)}:")
     metric = done[0].headline.removeprefix("test_")
     # A narrow terminal gets the main columns; the file has all of them.
     short = texts.terminal_width() < _FULL_TABLE_WIDTH
     texts.print_table(*comparison.readable(table, metric, short=short))
-    return done
 
 
 def _tell_of_others(folder: pathlib.Path, runs: Sequence[RunSettings]) -> None:

@@ -122,6 +122,7 @@ def run(race: Race, methods: Sequence[str]) -> pd.DataFrame:
     headers = ["algorithm", metric, "place"]
     text = f"{comparison.describe(done)}.\n\n{texts.markdown_table(headers, cells)}"
     writing.write_text(race.folder / "race.md", text)
+    runs_of_comparison.show(done)
     return table
 
 

@@ -16,7 +16,7 @@ from experiments.flags.placement import IN_THIS_PROCESS, Placement
 from experiments.flags.settings import RunSettings
 from experiments.presets.preset import Study, Variant
 from experiments.presets.requests import Request
-from experiments.reports import outputs, writing
+from experiments.reports import outputs, texts, writing
 from experiments.reports.results import Result
 from experiments.training import comparison, log, runs, searches
 
@@ -52,7 +52,12 @@ def run(request: Request) -> None:
         )
         done = run_study(request, chosen)
         write_metrics(request, study, done)
-        outputs.write(request.folder / study.part, study)
+        tables = outputs.write(request.folder / study.part, study)
+        # After all files, which a reader that closes the output early gets too.
+        comparison.show(done, study.part)
+        for table in tables:
+            print(f"\n{table.title}")
+            texts.print_table(table.headers, table.cells)
 
 
 def _check_data(request: Request) -> None:

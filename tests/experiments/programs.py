@@ -1,7 +1,9 @@
 """The command line run in processes of its own, and what a run of it left."""
 
+import contextlib
 import dataclasses
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -40,6 +42,17 @@ class Outcome:
         ((folder, names),) = told
         paths = [pathlib.Path(folder, name) for name in names.split(", ")]
         return [path for path in paths if not path.exists()]
+
+
+@contextlib.contextmanager
+def closed_output():
+    """A context whose standard output nobody reads any more, as each line finds out."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", buffering=1) as file:
+        with contextlib.redirect_stdout(file):
+            yield
+        os.dup2(os.open(os.devnull, os.O_WRONLY), writer)  # What is left goes there.
 
 
 def run_process(folder, *words, python=None):

@@ -433,6 +433,29 @@ def test_the_command(run_command, runs, tmp_path):
     assert "70.00 ± 14.14 %" in outcome.stdout
 
 
+def test_a_reader_that_leaves_early_gets_all_files(runs, tmp_path):
+    words = "analyze", str(tmp_path), f"--output_dir={tmp_path / 'told'}"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "experiments", *words],
+        cwd=programs.ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.close()
+    stderr = process.stderr.read()
+    assert process.wait(PATIENCE) == 0, stderr
+    assert stderr == b""
+    assert sorted(path.name for path in (tmp_path / "told").iterdir()) == [
+        "clients.png",
+        "curves_bytes.png",
+        "curves_examples.png",
+        "curves_round.png",
+        "table.csv",
+        "table.md",
+        "train_and_test.png",
+    ]
+
+
 def test_files_of_other_runs_do_not_stay(run_command, tmp_path):
     norms = {"norms": [1.0, 1.0], "cosine": 0.5}
     for cohort in (4, 8):

@@ -15,6 +15,7 @@ from experiments.presets import requests
 from experiments.presets.catalogue import PRESETS
 from experiments.presets.preset import (
     SCALES,
+    Output,
     Preset,
     Scale,
     Search,
@@ -25,7 +26,7 @@ from experiments.presets.preset import (
 from experiments.reports import outputs
 from experiments.training import comparison, model_norm, searches, studies
 from experiments.training import sweeps as training
-from tests.experiments import made_up_runs
+from tests.experiments import made_up_runs, programs
 from tests.experiments.programs import parse
 
 
@@ -224,6 +225,17 @@ def test_a_study_replaces_no_files_of_others(request_for, monkeypatch, capsys):
     studies.run(request_for("--seeds=3", name="mine"))
     told = capsys.readouterr().err
     assert "Left out, not of this command: plain/seed_4, strong/seed_4. A ta" in told
+
+
+def test_a_reader_that_leaves_early_gets_all_files_of_a_part(request_for, monkeypatch):
+    study = dataclasses.replace(STUDY, outputs=[Output("last", "last_rounds")])
+    preset = Preset("mine", "A.", "B.", *2 * [Scale([study], hours=1, gigabytes=1)])
+    monkeypatch.setitem(PRESETS, "mine", preset)
+    request = request_for("--seeds=3", name="mine")
+    with pytest.raises(BrokenPipeError), programs.closed_output():
+        studies.run(request)
+    made = {path.name for path in request.folder.glob("part/*") if path.is_file()}
+    assert made >= {"table.md", "metrics.csv.gz", "last.md", "last.csv"}
 
 
 @pytest.fixture

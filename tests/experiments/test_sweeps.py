@@ -261,6 +261,13 @@ def test_when_every_point_diverged(sweep, capsys):
     assert not (sweep.folder / report.BEST).exists()
 
 
+def test_a_reader_that_leaves_early_gets_the_best_point(sweep):
+    with pytest.raises(BrokenPipeError), programs.closed_output():
+        write(sweep)
+    best = json.loads((sweep.folder / "best.json").read_text())
+    assert best["flags"] == {"tau": 1.0}
+
+
 def test_a_heat_map_is_drawn_of_two_axes(tmp_path):
     sweep = programs.sweep(
         "tau=0.1,1", "beta_1=0,0.5", "--algorithm=fed_adam", "--rounds=1",

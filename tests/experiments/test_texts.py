@@ -3,6 +3,7 @@ import math
 import pytest
 
 from experiments.reports import texts
+from tests.experiments import programs
 
 
 @pytest.mark.parametrize(
@@ -68,3 +69,8 @@ def test_duration(seconds, text):
 def test_markdown_table():
     table = texts.markdown_table(["name", "x"], [["a", "1"], ["b", "2"]])
     assert table == "| name | x |\n| :-- | --: |\n| a | 1 |\n| b | 2 |\n"
+
+
+def test_a_table_that_nobody_reads_is_a_closed_pipe_as_of_print():
+    with pytest.raises(BrokenPipeError), programs.closed_output():
+        texts.print_table(["name"], [["one"]])
