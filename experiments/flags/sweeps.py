@@ -84,6 +84,11 @@ class Sweep:
     folder: pathlib.Path
     placement: Placement
 
+    @property
+    def has_range(self) -> bool:
+        """Whether there is a range, of which points beside the grid's may be tried."""
+        return any(axis.spread for axis in self.axes)
+
     def grid(self) -> Iterator[dict[str, Any]]:
         """Yields the points of the grid in order, values by names of flags."""
         return self._product([axis.values for axis in self.axes])
@@ -197,6 +202,11 @@ def build(
         folder=pathlib.Path(fixed.get("output_dir") or f"results/sweep/{task}"),
         placement=place,
     )
+    if sweep.num_points > size and not sweep.has_range:
+        raise UserError(
+            f"--points={points} is more than the {size} points of the lists. Ask for "
+            "at most as many, or try all of them without --points and --sampler."
+        )
     checked = sweep.grid() if sampler == GRID else sweep.corners()
     for point in itertools.islice(checked, MAX_POINTS):
         sweep.runs(point)

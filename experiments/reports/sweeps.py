@@ -128,7 +128,8 @@ def write(
         for row in table.to_dict(orient="records")
     ]
     headers = [*headers, metric, "loss", "diverged", "given up"]
-    about = f"{_describe(sweep)}{_smaller_cohorts(sweep, points, given_up)}"
+    about = f"{_describe(sweep)}{_repeated(sweep, len(points))}"
+    about += _smaller_cohorts(sweep, points, given_up)
     text = f"{about}\n\n{texts.markdown_table(headers, cells)}"
     writing.write_text(sweep.folder / f"{TABLE}.md", text)
     sizes = [len(axis.values) for axis in sweep.axes]
@@ -253,6 +254,14 @@ def _describe(sweep: Sweep) -> str:
     swept = [axis.flag.name for axis in sweep.axes]
     who = [run.task] if "algorithm" in swept else [run.algorithm, "on", run.task]
     return f"{' '.join(who)}, clients held out, {len(sweep.seeds)} seed(s)"
+
+
+def _repeated(sweep: Sweep, different: int) -> str:
+    """Returns what to say where points were chosen again, which train nothing new."""
+    asked = sweep.num_points
+    if sweep.sampler == sweeps.GRID or different >= asked:
+        return ""
+    return f", {different} different points of {asked}: the others came again"
 
 
 def _smaller_cohorts(

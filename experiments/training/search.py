@@ -15,6 +15,7 @@ import json
 import math
 import os
 import pathlib
+import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -109,19 +110,19 @@ class Search:
     def ask(self) -> Asked | None:
         """Returns the next point to try; `None` if there have been enough.
 
-        A point depends on its number and, under TPE, on earlier values: a search
-        that goes on asks for the same points.
+        A point depends on its number and on those before, under TPE on their values
+        too: a search that goes on asks for the same points.
         """
         waiting = self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
         number = len(self._study.get_trials(deepcopy=False)) - len(waiting)
         if number >= self._sweep.num_points:
             return None
-        if self._sweep.sampler == GRID:
+        is_random = self._sweep.sampler == RANDOM
+        if self._sweep.sampler == GRID or (is_random and not self._sweep.has_range):
             # One may wait already, of a program that was killed right here.
             if not waiting:
-                point = next(itertools.islice(self._sweep.grid(), number, None))
-                self._study.enqueue_trial(point)
-        elif self._sweep.sampler == RANDOM:
+                self._study.enqueue_trial(self._of_grid(number))
+        elif is_random:
             self._study.sampler = optuna.samplers.RandomSampler(number)
         else:
             self._study.sampler = optuna.samplers.TPESampler(
@@ -129,6 +130,19 @@ class Search:
             )
         trial = self._study.ask(self._space)
         return Asked(trial.number, self._point(trial.params))
+
+    def _of_grid(self, number: int) -> dict[str, Any]:
+        """Returns the next point of the grid, in order or at random without repeats."""
+        if self._sweep.sampler == GRID:
+            return next(itertools.islice(self._sweep.grid(), number, None))
+        tried = [asked.point for asked in self._asked()]
+        draw = random.Random(number)
+        while True:  # It ends, for no more points are asked for than there are.
+            point = {
+                axis.flag.name: draw.choice(axis.values) for axis in self._sweep.axes
+            }
+            if point not in tried:
+                return point
 
     def _point(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the point of a trial: as the grid has it, or rounded."""

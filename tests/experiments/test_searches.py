@@ -56,6 +56,33 @@ def test_random_points_are_of_the_ranges_and_always_the_same(tmp_path):
     assert drive(opened(tmp_path / "parts", *words)) == points
 
 
+def test_random_points_of_lists_are_all_different(tmp_path):
+    words = ("client_learning_rate=0.1,0.2,0.3,0.5", "batch_size=5,10,20")
+    points = drive(opened(tmp_path / "whole", *words, "--points=12"))
+    pairs = [tuple(point.values()) for point in points]
+    every = [(rate, size) for rate in (0.1, 0.2, 0.3, 0.5) for size in (5, 10, 20)]
+    assert sorted(pairs) == every != pairs
+    drive(opened(tmp_path / "parts", *words, "--points=4"), points=3)
+    drive(opened(tmp_path / "parts", *words, "--points=4"))
+    assert drive(opened(tmp_path / "parts", *words, "--points=4")) == points[:4]
+    assert drive(opened(tmp_path / "parts", *words, "--points=12")) == points
+
+
+def test_a_random_search_whose_points_came_again_goes_on(tmp_path):
+    words = ("tau=0.1,1,10", "--algorithm=fed_adam", "--sampler=random")
+    search = opened(tmp_path / "out", *words, "--points=2")
+    # As such searches were once: two draws, of one point.
+    for _ in range(2):
+        search._study.enqueue_trial({"tau": 1.0})
+        search._study.tell(search._study.ask(search._space), 0.5)
+    search = opened(tmp_path / "out", *words, "--points=2")
+    assert search.ask() is None
+    assert search.points() == [{"tau": 1.0}]
+    points = drive(opened(tmp_path / "out", *words, "--points=3"))
+    assert len(points) == 2
+    assert points[0] == {"tau": 1.0}
+
+
 def test_tpe_learns_from_the_points_before(tmp_path):
     words = ("client_learning_rate=log:0.0001:1:2", "--sampler=tpe", "--points=40")
 

@@ -117,6 +117,11 @@ def test_algorithms_are_an_axis_too():
             "250,000 points are more than 10,000. Ask for fewer, by a COUNT",
         ),
         (["tau=1", "--points=100000"], "100,000 points are more than 10,000."),
+        (
+            ["tau=0.1,1", "beta_1=0,0.5", "--points=5"],
+            "--points=5 is more than the 4 points of the lists. Ask for at",
+        ),
+        (["tau=1", "--points=2", "--sampler=tpe"], "--points=2 is more than the 1 po"),
         (["tau=1", "--sampler=tpe"], "--sampler=tpe needs --points, the number to"),
         (["tau=1", "--sampler=grid", "--points=1"], "--points has no meaning for"),
         (["tau=1", "--sampler=tpa"], "Known are grid, random, tpe."),
@@ -266,6 +271,24 @@ def test_a_reader_that_leaves_early_gets_the_best_point(sweep):
         write(sweep)
     best = json.loads((sweep.folder / "best.json").read_text())
     assert best["flags"] == {"tau": 1.0}
+
+
+def test_points_that_came_again_are_told(sweep, capsys):
+    def told(points, *words):
+        again = programs.sweep(
+            "tau=0.1,1,10", "--algorithm=fed_adam", "--seeds=1,2", "--rounds=4",
+            f"--output_dir={sweep.folder}", *words,
+        )  # fmt: skip
+        report.write(again, points, given_up)
+        return capsys.readouterr().out.partition("\n")[0]
+
+    points = list(sweep.grid())
+    by_tpe = "--sampler=tpe", "--points=3"
+    for usual in (told(points), told(points, *by_tpe)):
+        assert "fed_adam on digits, clients held out, 2 seed(s), cohorts of" in usual
+    assert "2 seed(s), 2 different points of 3: the others came again, cohorts of" in (
+        told(points[:2], *by_tpe)
+    )
 
 
 def test_a_heat_map_is_drawn_of_two_axes(tmp_path):
