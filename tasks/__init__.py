@@ -69,7 +69,7 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with imports.without_collection():
+    with imports.on_first_use():
         module = importlib.import_module(f"tasks.{_MODULES[name]}")
     globals()[name] = value = getattr(module, name)
     return value

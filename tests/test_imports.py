@@ -188,23 +188,26 @@ def test_a_missing_tff_is_told_with_its_remedy():
     output, _ = run_program(
         """
         import sys
-        import tff_drift
+        import tff_drift, tasks
         sys.modules["tensorflow_federated"] = None
-        try:
-            tff_drift.execution
-        except ImportError as error:
-            print(error)
-        from experiments import terminal
+        for package, name in ((tff_drift, "execution"), (tasks, "load")):
+            try:
+                getattr(package, name)
+            except ImportError as error:
+                print(error)
+        from experiments import main, terminal
         sys.stderr = sys.stdout
         with terminal.ending() as end:
             import tensorflow_federated
         print(end.status)
+        for command in ("train", "diagnose"):
+            print(main.run([command]))
         """
     )
-    in_python, by_command, status = output.splitlines()
-    assert "tff-drift install-tff" in in_python
-    assert by_command == f"tff-drift: error: {in_python}"
-    assert status == "1"
+    of_package, of_tasks, *by_commands = output.splitlines()
+    assert "tff-drift install-tff" in of_package
+    assert of_tasks == of_package
+    assert by_commands == 3 * [f"tff-drift: error: {of_package}", "1"]
 
 
 def test_a_program_of_tensorflow_alone_sees_nothing_of_tff_drift(monkeypatch):

@@ -31,7 +31,7 @@ if not (3, 11) <= sys.version_info[:2] <= (3, 13):
         "python3.11 -m venv .venv"
     )
 
-from tff_drift import _tff_exit, _tff_import, imports, programs, system
+from tff_drift import _tff_exit, _tff_import, imports, programs
 
 if TYPE_CHECKING:
     from tff_drift import (
@@ -68,13 +68,8 @@ def __getattr__(name: str) -> types.ModuleType:
     """Imports a package when it is first used: TensorFlow takes seconds."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        with imports.without_collection():
-            return importlib.import_module(f"{__name__}.{name}")
-    except ImportError as error:
-        if not system.lacks_tff(error):
-            raise
-        raise ImportError(system.MISSING_TFF) from error
+    with imports.on_first_use():
+        return importlib.import_module(f"{__name__}.{name}")
 
 
 def __dir__() -> list[str]:

@@ -7,6 +7,8 @@ import gc
 import sys
 from collections.abc import Iterator
 
+from tff_drift import system
+
 
 @contextlib.contextmanager
 def without_collection() -> Iterator[None]:
@@ -34,3 +36,19 @@ def without_collection() -> Iterator[None]:
                 # the oldest ones, and are not looked at once more as new ones.
                 gc.unfreeze()
         gc.enable()
+
+
+@contextlib.contextmanager
+def on_first_use() -> Iterator[None]:
+    """A context for the import of what needs TFF, which says where TFF is missing.
+
+    Raises:
+      ImportError: If there is no TFF, with how to install it.
+    """
+    try:
+        with without_collection():
+            yield
+    except ImportError as error:
+        if not system.lacks_tff(error):
+            raise
+        raise ImportError(system.MISSING_TFF, name=error.name) from error
