@@ -37,7 +37,9 @@ def write(wanted: Analysis) -> None:
         the folder for the files holds a comparison, whose tables they would replace.
     """
     configuration = wanted.output_dir / folders.CONFIGURATION
-    content = stored_files.read_json(configuration, stored_files.Configuration)
+    content = {}
+    if wanted.output_dir.is_dir():  # What cannot be one is told where it is made.
+        content = stored_files.read_json(configuration, stored_files.Configuration)
     if content.get("format") == folders.COMPARISON:
         raise ValueError(
             f"output_dir must be a folder without a comparison, whose tables would be "

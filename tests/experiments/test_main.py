@@ -209,10 +209,14 @@ def test_a_folder_that_cannot_be_written_is_a_mistake_of_the_user(
     made_up_runs.write(tmp_path / "runs" / "a", [0.1, 0.5])
     (tmp_path / "file").touch()
     told = [word.format(runs=tmp_path / "runs") for word in words]
-    outcome = run_command(*told, f"--output_dir={tmp_path / 'file' / 'x'}")
-    assert outcome.status == 2
-    assert "Not a directory" in outcome.stderr
-    assert outcome.stderr.count("\n") == 1
+    for place, problem in (("file/x", "Not a directory"), ("file", "File exists")):
+        folder = str(tmp_path / place)
+        outcome = run_command(*told, f"--output_dir={folder}")
+        assert outcome.status == 2
+        assert f"output_dir {folder!r} cannot be written: [Errno" in outcome.stderr
+        assert problem in outcome.stderr
+        assert "Choose a folder that" in outcome.stderr
+        assert outcome.stderr.count("\n") == 1
 
 
 def test_a_full_disk_is_a_failure_of_the_machine(run_command, tmp_path, monkeypatch):
