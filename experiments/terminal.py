@@ -42,6 +42,11 @@ def ending() -> Iterator[types.SimpleNamespace]:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    # None if whoever started the program closed it; `print` would take another.
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            setattr(sys, name, os.fdopen(nowhere, "w"))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A terminal without Greek letters shows question marks, not a traceback.
@@ -148,10 +153,11 @@ def without_notices() -> Iterator[None]:
     `TF_CPP_MIN_LOG_LEVEL` says. Other lines of its libraries come after the imports,
     and what Python writes comes at once.
     """
-    if sys.stderr is None:  # Whoever started the program closed it.
+    try:
+        terminal, previous = os.dup(_STANDARD_ERROR), sys.stderr
+    except OSError:  # Whoever started the program closed it.
         yield
         return
-    terminal, previous = os.dup(_STANDARD_ERROR), sys.stderr
     with (
         tempfile.TemporaryFile() as held,
         os.fdopen(terminal, "w", buffering=1, errors="replace") as heard,

@@ -176,6 +176,24 @@ def test_an_output_that_cannot_be_written(words):
     )
 
 
+@pytest.mark.parametrize("words", ["list", "nosuch", "train --task=digit"])
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_streams_that_are_closed(words, closed):
+    command = f"{sys.executable} -m experiments {words}"
+    usual, found = (
+        subprocess.run(
+            ["sh", "-c", f"{command} {streams}"],
+            cwd=programs.ROOT,
+            capture_output=True,
+            timeout=PATIENCE,
+        )
+        for streams in ("", closed)
+    )
+    assert found.returncode == usual.returncode
+    assert found.stdout == (b"" if ">&-" in closed.split() else usual.stdout)
+    assert found.stderr == (b"" if "2>&-" in closed else usual.stderr)
+
+
 def test_a_file_that_must_not_be_read(capsys):
     with terminal.ending() as end:
         raise PermissionError(errno.EACCES, "Permission denied", "summary.json")
