@@ -23,6 +23,7 @@ import figures  # noqa: E402
 import method_pages  # noqa: E402
 import public_names  # noqa: E402
 import reference  # noqa: E402
+import result_tables  # noqa: E402
 import signatures  # noqa: E402
 
 METHODS = from_source.read()
@@ -132,6 +133,17 @@ def test_the_log_is_in_pages_and_its_first_one_links_to_all_of_them():
     of_folders = {path for path in pages if path.parent.parent == index.parent}
     assert of_folders <= linked
     assert len(of_folders) > 20
+
+
+def test_every_table_of_a_run_is_linked_from_one_page_of_the_log():
+    linked = [
+        page.parent / place
+        for page in LOG
+        for place in re.findall(r"\]\((.*)\)", result_tables.links(page.parent))
+    ]
+    tables = set((ROOT / figures.RESULTS).rglob("*.md")) - set(LOG)
+    assert len(linked) == len(tables) > 50
+    assert set(linked) == tables
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)

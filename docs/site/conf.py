@@ -19,6 +19,7 @@ import method_pages  # noqa: E402
 import notebooks  # noqa: E402
 import public_names  # noqa: E402
 import reference  # noqa: E402
+import result_tables  # noqa: E402
 
 import tff_drift  # noqa: E402
 from tff_drift import from_source  # noqa: E402
@@ -88,13 +89,16 @@ def write_pages(*_: object) -> None:
 def add_heading(_: object, page: str, source: list[str]) -> None:
     """Gives the tables that runs wrote a heading.
 
-    They and the logs are reached by links; no menu has them.
+    They and the logs are reached by links, from the page of their folder or the nearest
+    one above; no menu has them.
     """
     *folders, name = page.split("/")
     if folders[:2] != ["experiments", "results"] and page != MEASUREMENTS:
         return
     if name == "README" or page == MEASUREMENTS:
         source[0] = f"---\norphan: true\n---\n\n{source[0]}"
+        if page != MEASUREMENTS:
+            source[0] += result_tables.links(ROOT.joinpath(*folders))
     else:
         title = f"{', '.join(folders[2:])}: {name}".replace("_", " ")
         back = "../" * len(folders[2:]) + "README.md"
