@@ -79,7 +79,7 @@ def _understood(words: list[str]) -> Callable[[], None]:
         raise errors.unknown("command", name, tuple(COMMANDS))
     command, words = COMMANDS[name], words[1:]
     with terminal.importing():
-        plugins.load(parser.plugins(words))
+        plugins.load(parser.plugins(command.name, words))
     given = command.parser(parser.HELP_ALL in words).parse(words)
     request = command.request(given)
     if note := tuned_settings.note(given.get("settings", ()), given.get("task")):

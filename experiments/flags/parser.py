@@ -115,9 +115,14 @@ class Parser(argparse.ArgumentParser):
         ]
 
 
-def plugins(words: Sequence[str]) -> tuple[str, ...]:
-    """Returns the values of `--plugin` among words whose other flags are not known."""
-    parser = Parser(add_help=False)
+def plugins(command: str, words: Sequence[str]) -> tuple[str, ...]:
+    """Returns the values of `--plugin` among words whose other flags are not known.
+
+    Args:
+      command: The command's name.
+      words: The words after it.
+    """
+    parser = Parser(prog=f"tff-drift {command}", add_help=False)
     parser.add_flags({"plugin": declarations.flags_of(LIST)["plugin"]})
     return getattr(parser.parse_known_args(_with_files(words))[0], "plugin", ())
 

@@ -110,6 +110,7 @@ def test_logs_that_are_set_up_during_imports_are_heard_afterwards(capfd):
             ["train", "--learning_rate=1"],
             "Did you mean --client_learning_rate or --server_learning_rate?",
         ),
+        (["list", "--plugin"], "expected one argument. See tff-drift list --help."),
         (["train", "--epochs=1"], "Did you mean --client_epochs?"),
         (
             ["train", "--client_epochs=1000000000000"],
