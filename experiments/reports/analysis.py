@@ -19,6 +19,8 @@ from tff_drift import files
 
 TABLE, THRESHOLDS, PERSONALIZATION = "table", "thresholds", "personalization"
 _REACHED = "reached"
+# How many runs a row is of, where they are not its seeds.
+_NUMBER = "number"
 # Figures that not all runs have, or that not all calls ask for.
 _CLIENTS, _NORMS, _PREDICTED_NORMS = "clients", "norms", "predicted_norms"
 _COSINES, _TRAIN_AND_TEST, _AGAINST = "cosines", "train_and_test", "against_"
@@ -143,12 +145,19 @@ def title(name: str, wanted: Analysis, runs: FinishedRuns, column: str) -> str:
       runs: The runs.
       column: The column of the metric.
     """
+    over = "seeds" if _are_seeds(runs, analysis.labels(runs, wanted.by)) else "runs"
     if name == THRESHOLDS:
-        return f"To reach a {column} for the first time: mean ± sd over seeds."
+        return f"To reach a {column} for the first time: mean ± sd over {over}."
     if name == PERSONALIZATION:
         return "Each client's own model, before and after local training: means."
     rounds = analysis.last_rounds(runs, wanted.last)
-    return f"Mean of {rounds}: mean ± sd over seeds."
+    return f"Mean of {rounds}: mean ± sd over {over}."
+
+
+def _are_seeds(runs: FinishedRuns, labels: pd.Series) -> bool:
+    """Returns whether runs of one label differ in their seeds alone."""
+    different = analysis.labels(runs).groupby(labels.reindex(runs.settings.index))
+    return bool((different.nunique() == 1).all())
 
 
 def _percentiles(runs: FinishedRuns, metric: str) -> list[str]:
@@ -184,9 +193,11 @@ def tabulate(
     Raises:
       ValueError: If there is no such column.
     """
-    yield TABLE, _at_the_end(wanted, runs, columns, labels)
+    names = {} if _are_seeds(runs, labels) else {"seeds": _NUMBER}
+    yield TABLE, _at_the_end(wanted, runs, columns, labels).rename(columns=names)
     if wanted.thresholds:
-        yield THRESHOLDS, _to_thresholds(wanted, runs, columns[0], labels)
+        table = _to_thresholds(wanted, runs, columns[0], labels)
+        yield THRESHOLDS, table.rename(columns=names)
 
 
 def _at_the_end(
@@ -288,7 +299,7 @@ def essential(table: pd.DataFrame, column: str, axes: Sequence[str]) -> pd.DataF
 
 def _cell(name: str, row: pd.Series) -> str:
     value, deviation = row[name], row.get(f"{name}_sd", math.nan)
-    if name in ("seeds", "clients"):
+    if name in ("seeds", _NUMBER, "clients"):
         return f"{value:.0f}"
     if name in ("failed", clients.GAINED) or name.startswith(_REACHED):
         return f"{100 * value:.0f} %"

@@ -456,6 +456,25 @@ def test_a_reader_that_leaves_early_gets_all_files(runs, tmp_path):
     ]
 
 
+def test_a_mean_over_methods_is_not_called_one_over_seeds(
+    run_command, runs, no_figures, tmp_path
+):
+    folder = tmp_path / "told"
+    outcome = run_command(
+        "analyze", tmp_path, "--by=seed", "--thresholds=0.6", f"--output_dir={folder}"
+    )
+    assert outcome.status == 0, outcome.stderr
+    assert outcome.stdout.count("mean ± sd over runs.") == 2
+    assert "over seeds" not in outcome.stdout
+    table = pd.read_csv(folder / "table.csv").set_index("label")
+    assert "seeds" not in table
+    assert table["number"].to_dict() == {"seed=1": 2, "seed=2": 2}
+    assert table["test_accuracy"].to_dict() == pytest.approx(
+        {"seed=1": (0.8 + 0.5) / 2, "seed=2": (0.6 + 0.7) / 2}
+    )
+    assert "| seed=1 | 2 | 65.00" in (folder / "table.md").read_text()
+
+
 def test_files_of_other_runs_do_not_stay(run_command, tmp_path):
     norms = {"norms": [1.0, 1.0], "cosine": 0.5}
     for cohort in (4, 8):
