@@ -10,8 +10,9 @@ from typing import Any
 import pandas as pd
 
 from experiments.analysis.studies import METRICS_FILE
-from experiments.flags import settings, tuned_settings
+from experiments.flags import declarations, settings, tuned_settings
 from experiments.flags.errors import UserError
+from experiments.flags.flag import TRAIN
 from experiments.flags.placement import IN_THIS_PROCESS, Placement
 from experiments.flags.settings import RunSettings
 from experiments.presets.preset import Study, Variant
@@ -39,6 +40,7 @@ def run(request: Request) -> None:
       UserError: If something asked for is not available.
     """
     log.show()
+    check_algorithms(request)
     for study in request.studies:
         folder, task = request.folder / study.part, study.flags["task"]
         comparison.check_files(folder, _flags(request, study), {task})
@@ -58,6 +60,24 @@ def run(request: Request) -> None:
         for table in tables:
             print(f"\n{table.title}")
             texts.print_table(table.headers, table.cells)
+
+
+def check_algorithms(request: Request) -> None:
+    """Raises a `UserError` if a variant's algorithm is not registered.
+
+    Args:
+      request: What is asked for, of a plugin's preset perhaps without its method.
+    """
+    known = declarations.flags_of(TRAIN)["algorithm"].choices
+    for study in request.studies:
+        for variant in study.variants:
+            if variant.algorithm not in known:
+                raise UserError(
+                    f"preset {request.preset.name!r}: the variant {variant.label!r} "
+                    f"asks for the algorithm {variant.algorithm!r}, which is not "
+                    "registered. Register it in the plugin, or give its own file to "
+                    "--plugin too."
+                )
 
 
 def _check_data(request: Request) -> None:

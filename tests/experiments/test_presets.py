@@ -24,7 +24,7 @@ from experiments.presets.preset import (
     crossed,
 )
 from experiments.reports import outputs
-from experiments.training import comparison, model_norm, searches, studies
+from experiments.training import comparison, model_norm, searches, studies, verification
 from experiments.training import sweeps as training
 from tests.experiments import made_up_runs, programs
 from tests.experiments.programs import parse
@@ -199,6 +199,21 @@ def test_a_study_has_a_row_and_a_folder_per_variant(request_for):
     studies.run_study(request, STUDY)
     after = (folder / "strong" / "seed_4" / "metrics.csv").stat().st_mtime_ns
     assert before == after
+
+
+@pytest.mark.parametrize("run", [studies.run, verification.run])
+def test_a_method_that_is_not_registered_is_named(request_for, monkeypatch, run):
+    echo = Variant("echo", "fed_echo", {"rho": 0.2})
+    study = dataclasses.replace(STUDY, variants=[*STUDY.variants, echo])
+    preset = Preset("mine", "A.", "B.", *2 * [Scale([study], hours=1, gigabytes=1)])
+    monkeypatch.setitem(PRESETS, "mine", preset)
+    request = request_for(name="mine")
+    with pytest.raises(
+        errors.UserError,
+        match="preset 'mine': the variant 'echo' asks for the algorithm 'fed_echo'",
+    ):
+        run(request)
+    assert not request.folder.exists()
 
 
 def test_a_study_replaces_no_files_of_others(request_for, monkeypatch, capsys):
