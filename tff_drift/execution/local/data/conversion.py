@@ -289,7 +289,7 @@ def _packer(type_signature: compat.StructType) -> Callable[[list[Any]], Any]:
             return lambda elements: collections.OrderedDict(
                 zip(names, elements, strict=True)
             )
-        if hasattr(container, "__attrs_attrs__"):
+        if hasattr(container, "__attrs_attrs__") or hasattr(container, "_fields"):
             return lambda elements: container(**dict(zip(names, elements, strict=True)))
     if not any(names) and container in (None, list, tuple):
         return tuple if container is None else container
