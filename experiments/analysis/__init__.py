@@ -22,6 +22,7 @@ from experiments.analysis.figures import (
 from experiments.analysis.finished import AXES, FinishedRuns, read
 from experiments.analysis.measures import (
     PERCENTS,
+    averaged_over,
     curves,
     failed,
     falls,
@@ -47,6 +48,7 @@ __all__ = [
     "NORMS",
     "PERCENTS",
     "FinishedRuns",
+    "averaged_over",
     "cosine_column",
     "curves",
     "draw_against",

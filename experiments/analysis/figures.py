@@ -19,8 +19,8 @@ from tff_drift import checks, value_types
 
 # What the shaded bands around means can show, with the legend's words.
 BANDS = {
-    "range": "bands: smallest to largest seed",
-    "sd": "bands: ± a standard deviation over seeds",
+    "range": "bands: smallest to largest",
+    "sd": "bands: ± a standard deviation",
 }
 _AXIS_NAMES = {
     "round": "round of communication",
@@ -49,7 +49,7 @@ def draw_curves(
       runs: The runs.
       columns: The columns, a panel each.
       axis: One of `AXES`.
-      band: What the bands show: "range", smallest to largest seed, or "sd", a
+      band: What the bands show: "range", smallest to largest run, or "sd", a
         standard deviation to either side.
       labels: What each run is called; by default as `labels` says.
 
@@ -154,7 +154,7 @@ def draw_against(
             axes.set_xticks(ticks, [f"{each:g}" for each in ticks])
             axes.minorticks_off()
     figure.suptitle(_title(runs), fontweight="bold")
-    style.legend(figure, _explain(runs, names, band))
+    style.legend(figure, _explain(runs, names + " " + at.astype(str), band))
     return figure
 
 
@@ -253,10 +253,10 @@ def draw_train_and_test(
     rounds = measures.last_rounds(runs, last)
     axes.set_ylabel(f"mean of {rounds}" if last > 1 else "last round")
     figure.suptitle(_title(runs), fontweight="bold")
-    seeds = table["seeds"].max()
-    style.legend(
-        figure, "lines: ± a standard deviation over seeds" if seeds > 1 else ""
-    )
+    over = measures.averaged_over(runs, names)
+    several = table["seeds"].max() > 1
+    explained = f"lines: ± a standard deviation over {over}" if several else ""
+    style.legend(figure, explained)
     return figure
 
 
@@ -367,9 +367,17 @@ def _title(runs: FinishedRuns) -> str:
     return ", ".join(parts)
 
 
-def _explain(runs: FinishedRuns, labels: pd.Series, band: str) -> str:
-    seeds = runs.settings["seed"].groupby(labels).nunique()
-    if seeds.max() == 1:
+def _explain(runs: FinishedRuns, groups: pd.Series, band: str) -> str:
+    """Returns what lines and bands are made of, "" if of single runs.
+
+    Args:
+      runs: The runs.
+      groups: What the runs of one point or line have in common, for each run.
+      band: As in `draw_curves`.
+    """
+    sizes = groups.value_counts()
+    if sizes.max() == 1:
         return ""
-    shown = " to ".join(dict.fromkeys(map(str, (seeds.min(), seeds.max()))))
-    return f"lines: mean over {shown} seeds; {BANDS[band]}"
+    shown = " to ".join(dict.fromkeys(map(str, (sizes.min(), sizes.max()))))
+    over = measures.averaged_over(runs, groups)
+    return f"lines: mean over {shown} {over}; {BANDS[band]}"

@@ -174,6 +174,17 @@ def labels(runs: FinishedRuns, by: Sequence[str] | None = None) -> pd.Series:
     return runs.settings.apply(label, axis=1).rename("label")
 
 
+def averaged_over(runs: FinishedRuns, names: pd.Series) -> str:
+    """Returns what means over the runs of each label are over: "seeds" or "runs".
+
+    Args:
+      runs: The runs.
+      names: What each run is called; by fewer settings than those of `labels`, perhaps.
+    """
+    different = labels(runs).groupby(names.reindex(runs.settings.index))
+    return "seeds" if (different.nunique() == 1).all() else "runs"
+
+
 def _is_given(value: Any) -> bool:
     return isinstance(value, tuple) or bool(pd.notna(value))
 

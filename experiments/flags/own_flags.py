@@ -47,7 +47,7 @@ _AXES = Flag(
     choices=("round", "examples", "bytes", "seconds", "simulated_seconds"))
 _BANDS = Flag(
     "bands", "choice",
-    "What bands show: smallest to largest seed, or a standard deviation.",
+    "What bands show: smallest to largest run, or a standard deviation.",
     # The names of `experiments.analysis.figures.BANDS`, likewise.
     "range", choices=("range", "sd"))
 

@@ -145,19 +145,13 @@ def title(name: str, wanted: Analysis, runs: FinishedRuns, column: str) -> str:
       runs: The runs.
       column: The column of the metric.
     """
-    over = "seeds" if _are_seeds(runs, analysis.labels(runs, wanted.by)) else "runs"
+    over = analysis.averaged_over(runs, analysis.labels(runs, wanted.by))
     if name == THRESHOLDS:
         return f"To reach a {column} for the first time: mean ± sd over {over}."
     if name == PERSONALIZATION:
         return "Each client's own model, before and after local training: means."
     rounds = analysis.last_rounds(runs, wanted.last)
     return f"Mean of {rounds}: mean ± sd over {over}."
-
-
-def _are_seeds(runs: FinishedRuns, labels: pd.Series) -> bool:
-    """Returns whether runs of one label differ in their seeds alone."""
-    different = analysis.labels(runs).groupby(labels.reindex(runs.settings.index))
-    return bool((different.nunique() == 1).all())
 
 
 def _percentiles(runs: FinishedRuns, metric: str) -> list[str]:
@@ -193,7 +187,7 @@ def tabulate(
     Raises:
       ValueError: If there is no such column.
     """
-    names = {} if _are_seeds(runs, labels) else {"seeds": _NUMBER}
+    names = {"seeds": _NUMBER} if analysis.averaged_over(runs, labels) == "runs" else {}
     yield TABLE, _at_the_end(wanted, runs, columns, labels).rename(columns=names)
     if wanted.thresholds:
         table = _to_thresholds(wanted, runs, columns[0], labels)

@@ -70,6 +70,33 @@ def test_lines_of_unequal_numbers_of_seeds_are_told(tmp_path):
     assert title.startswith("lines: mean over 1 to 3 seeds; ")
 
 
+def test_means_over_methods_are_not_called_means_over_seeds(tmp_path):
+    for algorithm in ("fed_avg", "fed_adam"):
+        for seed in (1, 2):
+            made_up_runs.write(
+                tmp_path / f"{algorithm}_{seed}",
+                [0.1, 0.2],
+                algorithm=algorithm,
+                seed=seed,
+                clients_per_round=2 * seed,
+            )
+    runs = analysis.read(tmp_path)
+    by_seed = analysis.labels(runs, ["seed"])
+    values = analysis.last_mean(runs, ["test_accuracy"])
+    figures = (
+        analysis.draw_curves(runs, ["test_accuracy"], labels=by_seed),
+        analysis.draw_against(runs, "clients_per_round", values, labels=by_seed),
+    )
+    for figure in figures:
+        title = figure.legends[0].get_title().get_text()
+        assert title == "lines: mean over 2 runs; bands: smallest to largest"
+    bars = analysis.draw_train_and_test(
+        runs, "train_accuracy", "test_accuracy", labels=by_seed
+    )
+    title = bars.legends[0].get_title().get_text()
+    assert title == "lines: ± a standard deviation over runs"
+
+
 def test_tasks_have_lines_of_their_own(tmp_path):
     for task, accuracy in (("digits", 0.9), ("quadratic", 0.1)):
         for cohort in (2, 4):
