@@ -1,4 +1,4 @@
-"""What users' functions return, held against what it takes the place of.
+"""Checks of what users' functions return: it must fit what it takes the place of.
 
 Arithmetic and `tf.where` broadcast: a scalar where a tensor should be goes over the
 whole of it, without a word.

@@ -16,7 +16,7 @@ _ACTIONS = ("check", "fetch", "describe", "letters")
 
 @dataclasses.dataclass(frozen=True)
 class _Request:
-    """What to do about a task's data, and the values of flags and of its options."""
+    """An action on a task's data, with the values of flags and of its options."""
 
     action: str
     values: dict[str, Any]

@@ -1,4 +1,4 @@
-"""What says of which data a run is, to compare with what its folder holds."""
+"""The identity of a run's data, to compare with what its folder holds."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def naming_trackers() -> Iterator[None]:
 
 
 class _MeanLatestModel:
-    """What `evaluated_model=latest` evaluates."""
+    """The model that `evaluated_model=latest` evaluates."""
 
     # The flag is in the run's configuration.
     settings: Mapping[str, Any] = {}

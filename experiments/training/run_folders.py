@@ -1,4 +1,4 @@
-"""What the folders of runs hold, before a command trains any of them."""
+"""Checks of the folders of runs, before a command trains any of them."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def find_layout(
 
 
 class WrittenLabels:
-    """How labels that were read as numbers are written, in all files of a task.
+    """The spellings of labels that were read as numbers, in all files of a task.
 
     Codes such as 1.1 and 1.10 are two texts and one number: of labels that may be
     classes it is not known whether they are one.

@@ -344,7 +344,7 @@ def _averages(process: tff.templates.AggregationProcess) -> bool:
     if not any(_denominators(state_type)):
         return False
     initial = process.initialize()
-    if inspect.iscoroutine(initial):  # Of an asynchronous context, which does not tell.
+    if inspect.iscoroutine(initial):  # Of an asynchronous context: unknown.
         initial.close()
         return True
     state = compat.structure.from_container(initial, recursive=True)

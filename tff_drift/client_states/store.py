@@ -88,7 +88,7 @@ class ClientStates(abc.ABC):
 
     @property
     def num_writes(self) -> int:
-        """How often states were replaced since the store was opened, by anyone."""
+        """The number of writes of states since the store was opened, by anyone."""
         return self._num_writes
 
     @property

@@ -1,4 +1,4 @@
-"""What a Keras model asks of its weights beyond gradients, which clients do not do."""
+"""Refuses constraints of weights and weights without gradients: clients ignore both."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def check_classes(class_weight: Mapping[int, float], output: Any, loss: Any) -> 
     if number is not None and max(class_weight) >= number:
         raise ValueError(
             f"class_weight weighs the class {max(class_weight)}, but the model's "
-            f"output tells {number} classes, from 0 to {number - 1}. Weigh these, or "
+            f"output has {number} classes, from 0 to {number - 1}. Weigh these, or "
             "give the model an output for each class."
         )
 

@@ -1,4 +1,4 @@
-"""What to do where a model function is right for Keras and not for TFF."""
+"""Remedies for model functions that are right for Keras and not for TFF."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a model's first trace, in one line.
+"""Errors of a model's first trace, in one line.
 
 TensorFlow traces a cast of a string to a number, and fails where it runs. What Keras
 says of a batch that a model cannot take has several lines, with codes for terminals.

@@ -1,4 +1,4 @@
-"""What TFF's functional models of Keras models need, or cannot do."""
+"""Checks of TFF's functional models of Keras models, and what these need besides."""
 
 from __future__ import annotations
 

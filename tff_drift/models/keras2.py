@@ -177,7 +177,7 @@ def as_in_fit(
 
 
 class _Keras2Model(tff.learning.models.VariableModel, HasKerasWeights):
-    """What TFF makes of a Keras 2 model, with the forward pass of Keras' `fit`.
+    """TFF's model of a Keras 2 model, with the forward pass of Keras' `fit`.
 
     TFF calls the Keras model as a function of its own. Across that border the mask of
     the predictions does not reach loss and metrics, and losses that layers add belong

@@ -1,4 +1,4 @@
-"""What is wrong with a model or a loss where those of Keras 2 are taken."""
+"""Checks of arguments where models and losses of Keras 2 are taken."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def taken_as_not_compiled(keras_model: Any) -> Iterator[None]:
 
 
 def output_of(keras_model: Any) -> Any:
-    """Returns the outputs of a model of Keras 2; `None` if it does not tell them.
+    """Returns the outputs of a model of Keras 2; `None` if it does not know them.
 
     Neither a subclass nor a sequential model without `Input` does, in graphs.
 
@@ -69,7 +69,7 @@ def outputs_by_name(keras_model: Any) -> Outputs:
     """Returns the outputs of a model of Keras 2 in the order of `keras_model.outputs`.
 
     Args:
-      keras_model: The model; one that does not tell its outputs has none here.
+      keras_model: The model; one that does not know its outputs has none here.
     """
     output = output_of(keras_model)
     if output is None:

@@ -1,4 +1,4 @@
-"""What Keras 3 does and has no public name for."""
+"""Parts of Keras 3 that have no public name."""
 
 from __future__ import annotations
 

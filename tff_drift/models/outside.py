@@ -1,4 +1,4 @@
-"""What model functions must not take from outside: TFF builds models in its graphs."""
+"""Refuses models made outside of model functions: TFF builds them in its graphs."""
 
 from __future__ import annotations
 

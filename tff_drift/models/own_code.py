@@ -1,4 +1,4 @@
-"""What users' code in a model cannot do in TFF's graphs, though it can in `fit`."""
+"""Refuses code of users that works in Keras' `fit`, but not in TFF's graphs."""
 
 from __future__ import annotations
 

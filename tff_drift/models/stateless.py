@@ -66,7 +66,7 @@ def where_made(variables: Sequence[Any], function: Callable[[], T]) -> T:
 
 
 class ModelOutput(NamedTuple):
-    """What a call of a model returns.
+    """The results of a call of a model.
 
     Attributes:
       predictions: The outputs, a structure of tensors.

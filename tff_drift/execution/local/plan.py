@@ -87,7 +87,7 @@ class Aggregation:
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """What happens between two exchanges of server and clients.
+    """The work between two exchanges of server and clients.
 
     Attributes:
       server: Operations of the server, which come first.

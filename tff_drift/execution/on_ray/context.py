@@ -322,8 +322,8 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
         checks.check_instance("computation", computation, compat.Computation)
         parameter = computation.type_signature.parameter
         if not partition.client_types(parameter):
-            told = self._alone.explain(computation, argument)
-            return f"in this process, for it takes no clients:\n{_indented(told)}"
+            text = self._alone.explain(computation, argument)
+            return f"in this process, for it takes no clients:\n{_indented(text)}"
         with self._lock, tf.init_scope():
             plan = self._plan(computation)
             shared, part, numbers = None, None, []
@@ -333,10 +333,10 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
                 shared, part = dealt.packed, dealt.parts[first]
                 numbers = [len(clients) for clients in dealt.dealt]
             call = Call(0, "explain", (plan.clients, shared, part))
-            (told,) = self._actors.run([call])
-        return "\n".join([*self._told_of_actors(plan, numbers), _indented(told)])
+            (text,) = self._actors.run([call])
+        return "\n".join([*self._explain_actors(plan, numbers), _indented(text)])
 
-    def _told_of_actors(self, plan: _Plan, numbers: Sequence[int]) -> list[str]:
+    def _explain_actors(self, plan: _Plan, numbers: Sequence[int]) -> list[str]:
         lines = [f"on Ray at {self._address}, {len(self._actors)} actors:"]
         for number, (place, found) in enumerate(
             zip(self._actors.places, self._actors.described, strict=True)

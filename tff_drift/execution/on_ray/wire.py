@@ -203,7 +203,7 @@ def pack(
     Args:
       value: A value, with datasets, lists of batches or anything else for sequences.
       type_signature: Its type.
-      note: Is told of what is there by name.
+      note: Called with the name of what is there.
 
     Returns:
       The value with `SentDataset`s for the datasets.

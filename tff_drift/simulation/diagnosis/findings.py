@@ -1,4 +1,4 @@
-"""What a diagnosis measured, and what follows: a finding, methods, five sentences.
+"""The conclusions of a diagnosis: a finding, methods, five sentences.
 
 No sentence is more certain than its numbers: where intervals overlap, it says so.
 """
@@ -61,7 +61,7 @@ _ADVICE = {
 
 @dataclasses.dataclass
 class Findings:
-    """What `diagnose` measured, and what follows.
+    """The measurements of `diagnose`, and the conclusions.
 
     Attributes:
       clients: N, the number of all clients.
@@ -115,7 +115,7 @@ class Findings:
 
     @property
     def finding(self) -> str:
-        """What limits training, a word: see `docs/diagnosis.md`."""
+        """The word for what limits training: see `docs/diagnosis.md`."""
         differences, trained = self.differences.values(), self.as_trained
         if all(each["mean_squared_length"].low <= 0 for each in differences):
             # Without halves too, where few clients have far longer gradients.
@@ -171,7 +171,7 @@ class Findings:
 
     @property
     def sentences(self) -> list[str]:
-        """Differences, labels, drift, cost and what follows, each told in turn."""
+        """Differences, labels, drift, cost and what follows, a sentence each."""
         number, trained = max(self.differences), self.as_trained
         last, bias = self.differences[number], trained["bias"]
         differ = "differ" if last["g2"].low > 0 else "cannot be told from alike"

@@ -1,4 +1,4 @@
-"""How far clients' labels are from everyone's, and how far chance would put them."""
+"""The distance of clients' labels from everyone's, and that which chance gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each of some clients measures at a model: its gradient, its local training.
+"""Measurements of some clients at a model: gradients and local training.
 
 A pass is a round without a server: an existing client work runs on every client, and
 its update comes back as it is. So clients are vectorized as in training.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Diagnosis(findings.Findings):
-    """What `diagnose` measured and what follows, in words, in a table and drawn."""
+    """A diagnosis in words, in a table and drawn."""
 
     def to_frame(self) -> pd.DataFrame:
         """Returns all estimates, a row each.
@@ -68,16 +68,16 @@ class Diagnosis(findings.Findings):
         }
 
     def __repr__(self) -> str:
-        told = [
+        sentences = [
             textwrap.fill(f"{n}. {text}", 79, subsequent_indent="   ")
             for n, text in enumerate(self.sentences, 1)
         ]
         race = [] if self.race is None else ["race:", summaries.lines(self.race)]
-        return "\n".join([summaries.text(*self._fields()), *told, *race])
+        return "\n".join([summaries.text(*self._fields()), *sentences, *race])
 
     def _repr_html_(self) -> str:
         """The table, the sentences, and pictures, in a column where it is narrow."""
-        told = "".join(f"<li>{html.escape(each)}</li>" for each in self.sentences)
+        items = "".join(f"<li>{html.escape(each)}</li>" for each in self.sentences)
         race = ""
         if self.race is not None:
             as_html = getattr(self.race, "_repr_html_", None)
@@ -85,7 +85,7 @@ class Diagnosis(findings.Findings):
             race = as_html() if as_html else f"<pre>{lines}</pre>"
         pictures = "".join(_picture(self.to_frame(), panel) for panel in _PANELS)
         style = "display:flex;flex-wrap:wrap;gap:8px"
-        below = f"<ol>{told}</ol>{race}<div style='{style}'>{pictures}</div>"
+        below = f"<ol>{items}</ol>{race}<div style='{style}'>{pictures}</div>"
         return summaries.html(*self._fields(), below)
 
     def plot(self, figure: Any = None) -> matplotlib.figure.Figure:

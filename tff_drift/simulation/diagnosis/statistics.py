@@ -41,7 +41,7 @@ class Estimate(NamedTuple):
 
 
 class Training(NamedTuple):
-    """What local training at a model came to.
+    """The updates of local training at a model.
 
     Attributes:
       updates: Δ_i.

@@ -16,7 +16,7 @@ from tff_drift.simulation.data.client_datasets import ClientDatasets
 
 
 class LocalTraining:
-    """What a client trains of a model, as in a round of FedAvg, and keeps.
+    """Trains a client's own copy of a model, as in a round of FedAvg.
 
     What the model sets itself, such as the moving averages of BatchNormalization, is
     the client's too. It runs under the execution context that is set.

@@ -1,4 +1,4 @@
-"""What stands in the folder of a run, before anything is written there."""
+"""Checks of a run's folder, before anything is written there."""
 
 from __future__ import annotations
 

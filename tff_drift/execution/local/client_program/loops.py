@@ -27,7 +27,7 @@ from tff_drift.execution.local.tensors import TensorList
 
 
 class StepResults(NamedTuple):
-    """What a step of a loop returns.
+    """The results of a step of a loop.
 
     Attributes:
       state: The new state.
@@ -83,7 +83,7 @@ class ListInGraph:
 
 @dataclasses.dataclass(frozen=True)
 class Lists:
-    """What a loop over lists has for its values.
+    """The roles of the values of a loop over lists.
 
     Attributes:
       part: Which of the gathered batches it takes, see `patterns.part_of_batches`.

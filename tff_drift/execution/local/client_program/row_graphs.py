@@ -43,7 +43,7 @@ class Space(NamedTuple):
 
 
 class Unnamed(NamedTuple):
-    """What a tensor has in rows that no batch names.
+    """The values of a tensor in rows that no batch names.
 
     Attributes:
       space: Whose rows it has.

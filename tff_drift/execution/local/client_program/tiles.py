@@ -35,7 +35,7 @@ class Axis(NamedTuple):
 
     @property
     def tiles(self) -> int:
-        """How many patches there are."""
+        """The number of patches."""
         return self.out // self.tile
 
     @property

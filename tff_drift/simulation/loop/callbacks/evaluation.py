@@ -29,7 +29,7 @@ class _Evaluation(Callback):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What metrics depend on, as far as it is known."""
+        """The settings on which metrics depend, as far as they are known."""
         settings: dict[str, Any] = {}
         model = self._model
         if model is not None:
@@ -158,7 +158,7 @@ class FinalEvaluation(_Evaluation):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What is evaluated on what, and another prefix than the usual one."""
+        """Those of the evaluation, and the prefix unless it is the usual one."""
         found = super().settings
         # Runs of earlier versions, which did not keep it, mostly have the usual one.
         return found if self._prefix == _PREFIX else {"prefix": self._prefix, **found}
