@@ -17,7 +17,7 @@ from experiments.training import pool
 from experiments.training.run_folders import read_finished
 from experiments.training.runs import Runs
 from tff_drift import files
-from tff_drift.simulation.records import run_directory
+from tff_drift.simulation.records import run_directory, run_folder
 
 _FULL_TABLE_WIDTH = 162
 
@@ -165,10 +165,11 @@ def check_files(
                 "replace. Choose an empty or a new folder."
             )
         return
-    # Of runs that were refused empty folders are left, and of a kill such a file.
-    left = files.temporary_path(folder / run_directory.CONFIGURATION_FILE).name
+    # Of runs that were refused empty folders are left, and of a kill such files.
     within = (
-        each for each in folder.rglob("*") if not each.is_dir() and each.name != left
+        each
+        for each in folder.rglob("*")
+        if not each.is_dir() and each.name not in run_folder.TEMPORARY_FILES
     )
     names = sorted({each.relative_to(folder).parts[0] for each in within})
     if names:

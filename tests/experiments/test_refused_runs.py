@@ -151,6 +151,9 @@ def test_output_folder_of_others(refuse, tmp_path, command):
 
 def test_what_a_kill_left_of_the_first_file_is_not_of_others(tmp_path):
     (tmp_path / ".config.json.tmp").touch()
+    run = tmp_path / "fed_avg_seed1"
+    run.mkdir()
+    (run / ".checkpoint.npz.tmp").touch()
     comparison.check_files(tmp_path, {}, {"digits"})
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(errors.UserError, match=r"no comparison .*: thesis\.tex\. "):

@@ -25,13 +25,16 @@ from tff_drift.simulation.records.output_dir import (
 CLIENT_STATES_FOLDER = "client_states"
 
 CONFIGURATION_FORMAT = "tff_drift run"
-# Those whose temporary files a kill may leave behind.
-_OUR_FILES = (
-    CHECKPOINT_FILE,
-    CONFIGURATION_FILE,
-    FROZEN_FILE,
-    METRICS_FILE,
-    TRACKERS_FILE,
+# The temporary files that a kill may leave behind.
+TEMPORARY_FILES = frozenset(
+    files.temporary_path(pathlib.Path(name)).name
+    for name in (
+        CHECKPOINT_FILE,
+        CONFIGURATION_FILE,
+        FROZEN_FILE,
+        METRICS_FILE,
+        TRACKERS_FILE,
+    )
 )
 
 
@@ -131,7 +134,7 @@ def check_unused(folder: pathlib.Path) -> None:
       MetricsFileError: If it has a file of metrics that is damaged.
       OutputDirError: If it has others.
     """
-    ours = {files.temporary_path(folder / name).name for name in _OUR_FILES}
+    ours = set(TEMPORARY_FILES)
     if (folder / CONFIGURATION_FILE).exists():
         ours |= {
             CONFIGURATION_FILE,
@@ -194,7 +197,7 @@ def check_writable(folder: pathlib.Path) -> None:
     Args:
       folder: The folder.
     """
-    for name in _OUR_FILES:
-        temporary = files.temporary_path(folder / name)
+    for name in TEMPORARY_FILES:
+        temporary = folder / name
         files.create(temporary).close()
         temporary.unlink()
