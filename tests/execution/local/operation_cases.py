@@ -100,10 +100,10 @@ _POOLED = (2, 2, 2, 3)
 _int32 = np.int32
 
 
-def _convolution(size, channels, taps, filters, **placing):
+def _convolution(size, channels, taps, filters, groups=1, **placing):
     """Convolutions of images, and their gradients, in a form of TensorFlow's."""
     attributes = {"strides": [1, 1, 1, 1], "padding": "VALID", **placing}
-    images, kernel = (2, *size, channels), (*taps, channels, filters)
+    images, kernel = (2, *size, channels), (*taps, channels // groups, filters)
     result = tf.raw_ops.Conv2D(
         input=tf.zeros(images), filter=tf.zeros(kernel), **attributes
     )
@@ -500,6 +500,9 @@ CASES = (
             ((5, 5), 4, (1, 1), 2, {"strides": [1, 2, 2, 1]}),
             ((4, 6), 4, (2, 3), 2, {"strides": [1, 2, 3, 1]}),
             ((1, 7), 4, (1, 3), 5, {"padding": "SAME"}),
+            # Groups of channels, each with filters of its own.
+            ((5, 6), 4, (3, 2), 6, {"groups": 2}),
+            ((5, 6), 4, (3, 2), 4, {"groups": 4, "padding": "SAME"}),
             ((7, 8), 1, (2, 3), 2, {"dilations": [1, 3, 2, 1]}),
             ((7, 8), 4, (2, 3), 2, {"dilations": [1, 3, 2, 1], "padding": "SAME"}),
             (

@@ -153,7 +153,7 @@ def _in_a_loop(shape_inputs: tuple[int, ...]) -> Callable[[Any], Any]:
             if result is not None:
                 return result
         converter = _pfor_converter_registry.get(given.op_type)
-        if converter is not None and not _drops_padding(given):
+        if converter is not None and not _is_converted_wrongly(given):
             try:
                 return converter(given)
             except ConversionNotImplementedError:
@@ -163,10 +163,21 @@ def _in_a_loop(shape_inputs: tuple[int, ...]) -> Callable[[Any], Any]:
     return convert
 
 
-def _drops_padding(given: Any) -> bool:
-    """Whether TensorFlow's conversion leaves out where images are padded."""
-    is_gradient = given.op_type == "Conv2DBackpropFilter"
-    return is_gradient and given.get_attr("padding") == b"EXPLICIT"
+def _is_converted_wrongly(given: Any) -> bool:
+    """Whether TensorFlow's conversion leaves out padding, or that channels have groups.
+
+    Clients' gradients on the same images become more filters there, and filters in
+    another order belong to other groups.
+    """
+    if given.op_type != "Conv2DBackpropFilter":
+        return False
+    if given.get_attr("padding") == b"EXPLICIT":
+        return True
+    images, is_stacked, _ = given.input(0)
+    channels = images.shape[1 if given.get_attr("data_format") == b"NCHW" else -1]
+    sizes = tf.get_static_value(given.unstacked_input(1))
+    has_one_group = sizes is not None and channels == sizes[2]
+    return not is_stacked and not has_one_group
 
 
 def _with_axes_from_the_front(given: Any) -> Any:
