@@ -287,6 +287,7 @@ CASES = (
     case("Bucketize", signed(2, 3), boundaries=[-1.0, 0.0, 1.0]),
     case("Cast", signed(2, 3), DstT=tf.int32),
     case("Cast", bools(2, 3), DstT=tf.float32),
+    case("Cast", floats(2, 3), DstT=tf.half, Truncate=True),
     case("CheckNumerics", signed(2, 3), message="not finite"),
     case("SoftmaxCrossEntropyWithLogits", signed(4, 3), floats(4, 3)),
     case("SparseSoftmaxCrossEntropyWithLogits", signed(4, 3), integers(4, high=3)),

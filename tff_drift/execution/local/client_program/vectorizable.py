@@ -283,6 +283,16 @@ def _rows_times(
     return tf.reshape(product, tf.concat([shape[:2], tf.shape(product)[1:]], 0))
 
 
+def _cast(given: Any) -> Any:
+    """Converts a `Cast`, of which TensorFlow's conversion drops how it rounds."""
+    cast = tf.raw_ops.Cast(
+        x=given.stacked_input(0),
+        DstT=given.get_attr("DstT"),
+        Truncate=given.get_attr("Truncate"),
+    )
+    return wrap(cast, True)
+
+
 def _squeezed(given: Any) -> Any:
     """Converts a `Squeeze`, which may be of all dimensions of size 1.
 
@@ -398,6 +408,7 @@ _CONVERSIONS = {
     **dict.fromkeys(_NORMALIZATIONS, _with_moments_of_batches),
     **dict.fromkeys(_SEGMENTS, _with_segments_of_each),
     **dict.fromkeys(("BiasAdd", "BiasAddGrad"), _with_bias),
+    "Cast": _cast,
     "MatMul": _matmul,
     "MaxPool": _pooled,
     "Roll": _with_axes_from_the_front,
