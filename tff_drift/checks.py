@@ -322,6 +322,26 @@ def check_text(name: str, value: Any) -> None:
         raise ValueError(f"{name} must not be empty.")
 
 
+def check_file_name(name: str, value: Any) -> None:
+    """Raises unless `value` can name a file or a folder within another.
+
+    Args:
+      name: The argument's name, for the message.
+      value: The value to check.
+
+    Raises:
+      TypeError: If `value` is not a string.
+      ValueError: If `value` is empty, is "." or "..", or holds a separator or a
+        character that cannot be printed.
+    """
+    check_text(name, value)
+    if value in (".", "..") or "/" in value or "\\" in value or not value.isprintable():
+        raise ValueError(
+            f"{name} names a folder, found {shown(value)}. Give it neither separators "
+            "nor dots alone, as in 'my_name'."
+        )
+
+
 def check_path(name: str, value: Any) -> None:
     """Raises unless `value` can be the path of a file or folder.
 

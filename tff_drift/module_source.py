@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
+import os
 import pathlib
 import sys
 import traceback
@@ -32,10 +33,12 @@ def mistake(error: BaseException, path: pathlib.Path, line: int = 1) -> str:
       line: Where it is, if the error itself does not say so.
     """
     text = str(error)
-    if isinstance(error, SyntaxError) and error.filename == str(path):
+    # Python calls a file by its absolute path.
+    called = (str(path), os.path.abspath(path))
+    if isinstance(error, SyntaxError) and error.filename in called:
         line, text = error.lineno or line, error.msg
     for frame in traceback.extract_tb(error.__traceback__):
-        if frame.filename == str(path):
+        if frame.filename in called:
             line = frame.lineno or line
     return f"{path}:{line}: {type(error).__name__}: {' '.join(text.split())}"
 

@@ -18,6 +18,8 @@ _OURS = ("experiments", "tasks", "tff_drift")
 _FORMER = {
     "--learning_rate": ("--client_learning_rate", "--server_learning_rate"),
     "--lr": ("--client_learning_rate", "--server_learning_rate"),
+    "--client_lr": ("--client_learning_rate",),
+    "--server_lr": ("--server_learning_rate",),
     "--epochs": ("--client_epochs",),
     "--cohort_size": ("--clients_per_round",),
     "--num_rounds": ("--rounds",),

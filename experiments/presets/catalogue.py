@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pathlib
 
+from experiments.presets import validation
 from experiments.presets.preset import Preset
 from tff_drift import registrations
 
@@ -21,12 +22,15 @@ def register(preset: Preset) -> Preset:
       The preset.
 
     Raises:
-      TypeError: If it is not a `Preset`.
-      ValueError: If another preset has its name, unless the module that registered that
-        one, such as a cell of a notebook, does so anew.
+      TypeError: If it is not a `Preset`, or a part of it has the wrong type; the
+        message names the part.
+      ValueError: If a part of it does not fit the others, or another preset has its
+        name, unless the module that registered that one, such as a cell of a notebook,
+        does so anew.
     """
     if not isinstance(preset, Preset):
         raise TypeError(f"preset must be a Preset, found {type(preset).__name__}.")
+    validation.check(preset)
     other = PRESETS.get(preset.name)
     if not registrations.may_be("preset", preset.name, preset, other):
         raise ValueError(

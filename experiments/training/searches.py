@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments.flags import sweeps
@@ -76,6 +76,27 @@ def choose(
                 flags = {**variant.flags, **best}
                 chosen[variant.label] = dataclasses.replace(variant, flags=flags)
     return dataclasses.replace(study, variants=tuple(chosen.values()))
+
+
+def with_each_value(study: Study) -> Iterator[Variant]:
+    """Yields the variants with their flags, and with each value that a search tries.
+
+    Args:
+      study: The study.
+    """
+    first: dict[str, Mapping[str, Any]] = {}
+    for variant in study.variants:
+        flags, grid = variant.flags, {}
+        if study.search is not None:
+            grid = study.search.grids.get(variant.label, {})
+            flags = {**flags, **{flag: values[0] for flag, values in grid.items()}}
+            other, names = study.search.taken.get(variant.label, ("", ()))
+            flags = {**flags, **{name: first[other][name] for name in names}}
+        first[variant.label] = flags
+        yield dataclasses.replace(variant, flags=flags)
+        for flag, values in grid.items():
+            for value in values[1:]:
+                yield dataclasses.replace(variant, flags={**flags, flag: value})
 
 
 def _with_single(variant: Variant, grid: Mapping[str, Sequence[Any]]) -> Variant:

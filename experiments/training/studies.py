@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.analysis.studies import METRICS_FILE
-from experiments.flags import declarations, settings, tuned_settings
+from experiments.flags import declarations, errors, settings, tuned_settings
 from experiments.flags.errors import UserError
 from experiments.flags.flag import TRAIN
 from experiments.flags.placement import IN_THIS_PROCESS, Placement
@@ -40,7 +40,7 @@ def run(request: Request) -> None:
       UserError: If something asked for is not available.
     """
     log.show()
-    check_algorithms(request)
+    check(request)
     for study in request.studies:
         folder, task = request.folder / study.part, study.flags["task"]
         comparison.check_files(folder, _flags(request, study), {task})
@@ -62,22 +62,32 @@ def run(request: Request) -> None:
             texts.print_table(table.headers, table.cells)
 
 
-def check_algorithms(request: Request) -> None:
-    """Raises a `UserError` if a variant's algorithm is not registered.
+def check(request: Request) -> None:
+    """Raises a `UserError` if a variant cannot run, or an output cannot be made.
 
     Args:
       request: What is asked for, of a plugin's preset perhaps without its method.
     """
     known = declarations.flags_of(TRAIN)["algorithm"].choices
+    kinds = {**outputs.TABLES, **outputs.FIGURES}
     for study in request.studies:
+        about = f"preset {request.preset.name!r}, part {study.part!r}: "
+        for output in study.outputs:
+            if output.kind not in kinds:
+                what = f"kind of the output {output.name!r}:"
+                raise UserError(f"{about}{errors.unknown(what, output.kind, kinds)}")
         for variant in study.variants:
             if variant.algorithm not in known:
                 raise UserError(
-                    f"preset {request.preset.name!r}: the variant {variant.label!r} "
-                    f"asks for the algorithm {variant.algorithm!r}, which is not "
-                    "registered. Register it in the plugin, or give its own file to "
-                    "--plugin too."
+                    f"{about}the variant {variant.label!r} asks for the algorithm "
+                    f"{variant.algorithm!r}, which is not registered. Register it in "
+                    "the plugin, or give its own file to --plugin too."
                 )
+        for variant in searches.with_each_value(study):
+            try:
+                run_settings(request, study, variant, request.seeds[0])
+            except UserError as error:
+                raise UserError(f"{about}variant {variant.label!r}: {error}") from error
 
 
 def _check_data(request: Request) -> None:

@@ -48,7 +48,7 @@ def run(request: Request, kept: pathlib.Path = RESULTS) -> None:
         seeds, or other numbers came out.
     """
     log.show()
-    studies.check_algorithms(request)
+    studies.check(request)
     folder = kept / request.preset.name
     tables = [_read(request, study, folder / study.part) for study in request.studies]
     failures = [

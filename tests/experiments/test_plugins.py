@@ -172,11 +172,12 @@ def test_processes_of_runs_load_it():
     ],
 )
 def test_a_mistake_in_a_file_is_one_line_with_its_place(
-    run_command, tmp_path, text, told
+    run_command, tmp_path, monkeypatch, text, told
 ):
-    path = tmp_path / "mistaken.py"
-    path.write_text(text)
-    for _ in range(2):  # A file that failed counts as not loaded.
+    (tmp_path / "mistaken.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    # A file that failed counts as not loaded.
+    for path in (tmp_path / "mistaken.py", "mistaken.py"):
         outcome = run_command("list", f"--plugin={path}")
         assert outcome.status == 2
         assert outcome.stderr.startswith(f"tff-drift: error: --plugin: {path}:{told}")

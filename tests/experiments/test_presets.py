@@ -210,7 +210,7 @@ def test_a_method_that_is_not_registered_is_named(request_for, monkeypatch, run)
     request = request_for(name="mine")
     with pytest.raises(
         errors.UserError,
-        match="preset 'mine': the variant 'echo' asks for the algorithm 'fed_echo'",
+        match="'mine', part 'part': the variant 'echo' asks for the algorithm 'fed_ec",
     ):
         run(request)
     assert not request.folder.exists()
