@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from typing import Any
 
 from tasks import definitions, registry, seeds
 from tff_drift import checks
+from tff_drift.simulation import ClientDatasets
 
 
 def load(
@@ -28,7 +30,7 @@ def load(
     Raises:
       FileNotFoundError: If the task's file is absent and not to be downloaded.
       OSError: If the file cannot be downloaded.
-      TypeError: If an argument has the wrong type.
+      TypeError: If an argument, or what the task's `build` returns, has the wrong type.
       ValueError: If the task or an option is unknown, an option is out of its
         range, or the task's file is damaged or another data set's.
     """
@@ -51,7 +53,8 @@ def load(
     )
     # Where a plugin builds one model for all calls, it does so here.
     with seeds.drawing_from(int(seed)):
-        clients, model_fn = definition.builder()(cache_dir, int(seed), values)
+        built = definition.builder()(cache_dir, int(seed), values)
+    clients, model_fn = _checked(name, built)
     return definitions.Task(
         name=name,
         description=definition.description,
@@ -64,3 +67,34 @@ def load(
         seed=int(seed),
         options=values,
     )
+
+
+def _checked(name: str, built: Any) -> tuple[definitions.Clients, definitions.ModelFn]:
+    """Returns what a task's `build` returned; raises a `TypeError` if it is no task."""
+    about = f"build of task {checks.shown(name)}"
+    if not (
+        isinstance(built, tuple)
+        and len(built) == 2
+        and isinstance(built[0], definitions.Clients)
+    ):
+        found = type(built).__name__
+        if isinstance(built, tuple):
+            found = f"({', '.join(type(each).__name__ for each in built)})"
+        raise TypeError(
+            f"{about} must return (tasks.Clients(train, test), model_fn), found "
+            f"{found}. Of a task, return tasks.Clients(task.train, task.test), "
+            "task.model_fn."
+        )
+    clients, model_fn = built
+    for part, datasets in clients._asdict().items():
+        if datasets is not None or part != "validation":
+            checks.check_instance(f"{about}: {part}", datasets, ClientDatasets)
+    is_model = hasattr(model_fn, "trainable_variables")
+    checks.check_instance(
+        f"{about}: model_fn",
+        model_fn,
+        () if is_model else Callable,
+        "a function that builds the model",
+        "Return the function, not what it returns.",
+    )
+    return clients, model_fn

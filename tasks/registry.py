@@ -11,6 +11,7 @@ import dataclasses
 import difflib
 import functools
 import importlib
+import inspect
 import pathlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -60,7 +61,9 @@ class TaskDefinition:
                 "options must be a tuple of tasks.Option, found "
                 f"{checks.shown(self.options)}."
             )
-        if not callable(self.build):
+        if callable(self.build):
+            _check_arguments(self.build)
+        else:
             checks.check_instance("build", self.build, str, "a function or its path")
         checks.check_flag("higher_is_better", self.higher_is_better)
         if not isinstance(self.files, tuple) or not all(
@@ -76,6 +79,21 @@ class TaskDefinition:
             return self.build
         module, _, function = self.build.rpartition(".")
         return getattr(importlib.import_module(module), function)
+
+
+def _check_arguments(build: Callable[..., Any]) -> None:
+    """Raises a `TypeError` if a function does not take what `build` is given."""
+    try:
+        signature = inspect.signature(build)
+    except ValueError:  # Not all that C code defines has one.
+        return
+    try:
+        signature.bind(None, 0, {})
+    except TypeError as error:
+        raise TypeError(
+            "build must take cache_dir, seed and options, found a function of "
+            f"{signature}: {error}."
+        ) from None
 
 
 # What definitions are made of.

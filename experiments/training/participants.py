@@ -24,12 +24,15 @@ def build_callbacks(
       settings: The run.
       task: Its task, loaded.
       progress: As for `tff_drift.simulation.run_training`.
+
+    Raises:
+      UserError: If the task's headline metric is none of its model's, or its test
+        clients do not fit its model.
     """
     configuration, circumstances = settings.configuration, settings.circumstances
-    evaluation = simulation.build_evaluation(
-        task.model_fn,
+    evaluation = _evaluation(
+        task,
         task.test,
-        accuracy_metric=task.accuracy_metric,
         max_clients=configuration["max_evaluation_clients"],
         seed=settings.seed,
     )
@@ -50,15 +53,25 @@ def build_callbacks(
         model_norm.ModelNorm(),
     ]
     if configuration["evaluate_on_training_clients"]:
-        trained = simulation.build_evaluation(
-            task.model_fn, task.train, accuracy_metric=task.accuracy_metric
-        )
+        trained = _evaluation(task, task.train)
         parts.append(callbacks.FinalEvaluation(trained, model=model))
     if circumstances["measure_mismatch"]:
         parts.append(callbacks.ControlVariateMismatch())
     if circumstances["tensorboard"]:
         parts.append(callbacks.TensorBoard())
     return [*parts, *trackers(circumstances["track"])]
+
+
+def _evaluation(
+    task: tasks.Task, clients: simulation.ClientDatasets, **sampling: Any
+) -> Callable[[Any], Mapping[str, Any]]:
+    """Builds an evaluation; what does not fit is the mistake of a plugin's task."""
+    try:
+        return simulation.build_evaluation(
+            task.model_fn, clients, accuracy_metric=task.accuracy_metric, **sampling
+        )
+    except (TypeError, ValueError) as error:
+        raise UserError(f"task {task.name}: {error}") from error
 
 
 def trackers(names: Sequence[str] | None) -> list[callbacks.Tracker]:

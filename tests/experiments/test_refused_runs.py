@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sqlite3
 
 import pytest
@@ -36,6 +37,28 @@ def test_cohort_larger_than_the_population(refuse):
     assert "--clients_per_round is 51, but task digits has only 50" in message
     message = refuse("compare", "--seeds=1", "--num_clients=8", "--clients_per_round=9")
     assert "Choose at most 8." in message
+
+
+@pytest.mark.parametrize(
+    ("metric", "dimension", "told"),
+    [
+        ("accuracy", 2, "accuracy_metric must be one of 'distance', .*'accuracy'"),
+        ("distance", 3, r"test has \[0\] of shape .*3.*, but the model takes .*2"),
+    ],
+)
+def test_a_plugins_task_that_cannot_be_evaluated(
+    refuse, monkeypatch, metric, dimension, told
+):
+    def build(cache_dir, seed, options):
+        task = tasks.load("quadratic", dimension=2)
+        test = tasks.load("quadratic", dimension=dimension).test
+        return tasks.Clients(task.train, test), task.model_fn
+
+    name = f"unevaluated_{metric}"
+    definition = tasks.TaskDefinition(name, "Mine.", (), build, metric)
+    monkeypatch.setattr("tasks.registry._REGISTERED", {name: definition})
+    message = refuse("train", f"--task={name}", "--rounds=1", "--clients_per_round=2")
+    assert re.match(f"tff-drift: error: task {name}: {told}", message)
 
 
 def test_a_method_that_needs_all_clients_leaves_no_stragglers_out(refuse):
