@@ -54,6 +54,12 @@ class RunEntry(RunSettings):
     folder: str
 
 
+class Circumstances(msgspec.Struct):
+    """The circumstances of a run, on which its results do not depend."""
+
+    plugin: list[str] | None = None
+
+
 class Configuration(msgspec.Struct):
     """config.json: of a run or of a comparison."""
 
@@ -61,6 +67,7 @@ class Configuration(msgspec.Struct):
     configuration: Settings | None = None
     runs: list[Settings] = []
     flags: Settings = {}
+    circumstances: Circumstances | None = None
 
 
 class Totals(msgspec.Struct):

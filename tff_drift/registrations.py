@@ -11,6 +11,12 @@ from typing import Any
 
 # By the kind of a thing and its name.
 _MODULES: dict[tuple[str, str], str] = {}
+_asked = 0
+
+
+def num_asked() -> int:
+    """Returns how often something was to be registered in this process."""
+    return _asked
 
 
 def may_be(kind: str, name: str, new: Any, old: Any) -> bool:
@@ -22,6 +28,8 @@ def may_be(kind: str, name: str, new: Any, old: Any) -> bool:
       new: What is to have the name.
       old: What has the name; `None` if nothing has.
     """
+    global _asked
+    _asked += 1
     module = str(sys._getframe(2).f_globals.get("__name__"))
     if old is None:
         _MODULES[kind, name] = module

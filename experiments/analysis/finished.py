@@ -50,12 +50,14 @@ class FinishedRuns:
         go.
       repeated: The folders of runs that were left out, because another one has the
         same settings and the same seed: two of them are no two seeds.
+      plugins: The files of the user's that runs were made with, in alphabetical order.
     """
 
     settings: pd.DataFrame
     rounds: pd.DataFrame
     unfinished: tuple[str, ...] = ()
     repeated: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
 
 
 def read(*folders: str | os.PathLike[str]) -> FinishedRuns:
@@ -108,7 +110,7 @@ def gather(runs: Iterable[Run], order: Sequence[str] = ()) -> FinishedRuns:
       ValueError: If a file is damaged.
     """
     settings: dict[str, Mapping[str, Any]] = {}
-    rounds, unfinished, repeated = [], [], []
+    rounds, unfinished, repeated, plugins = [], [], [], []
     for run in runs:
         if not run.is_finished:
             unfinished.append(run.name)
@@ -119,6 +121,7 @@ def gather(runs: Iterable[Run], order: Sequence[str] = ()) -> FinishedRuns:
         else:
             settings[run.name] = run.settings
             rounds.append(_with_totals(run.read(), run.name))
+            plugins += run.plugins
     names = [name for name in dict.fromkeys(order) if name in settings]
     names += sorted(set(settings) - set(names), key=_by_numbers)
     places = {name: place for place, name in enumerate(names)}
@@ -132,8 +135,8 @@ def gather(runs: Iterable[Run], order: Sequence[str] = ()) -> FinishedRuns:
         ignore_index=True,
         key=lambda column: column.map(places) if column.name == "run" else column,
     )
-    left_out = (tuple(sorted(set(names))) for names in (unfinished, repeated))
-    return FinishedRuns(table, everything, *left_out)
+    others = (tuple(sorted(set(each))) for each in (unfinished, repeated, plugins))
+    return FinishedRuns(table, everything, *others)
 
 
 def _by_numbers(run: str) -> list[str | float]:

@@ -25,12 +25,14 @@ class Run:
       settings: What its results depend on, and `clients`, the number of clients.
       is_finished: Whether it came to its end.
       read: Returns its metrics, a row per round.
+      plugins: The files of the user's that it was made with.
     """
 
     name: str
     settings: Mapping[str, Any]
     is_finished: bool
     read: Callable[[], pd.DataFrame]
+    plugins: tuple[str, ...] = ()
 
 
 def runs_below(folder: pathlib.Path) -> Iterator[Run]:
@@ -117,7 +119,14 @@ def _run(
         read=lambda: stored_files.read_metrics(
             metrics or folder / METRICS[0], allowance=allowance
         ),
+        plugins=_plugins(content.get("circumstances")),
     )
+
+
+def _plugins(circumstances: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Returns the values of --plugin."""
+    given = (circumstances or {}).get("plugin")
+    return tuple(map(str, given)) if isinstance(given, list) else ()
 
 
 def _clients(folder: pathlib.Path, summary: Mapping[str, Any]) -> int:
@@ -161,4 +170,5 @@ def kept(
             settings={**settings, "clients": clients},
             is_finished=bool((rows["round"] == settings["rounds"]).any()),
             read=rows.copy,
+            plugins=_plugins(content.get("flags")),
         )

@@ -36,7 +36,15 @@ def headline(runs: FinishedRuns) -> str:
       ValueError: If they are of tasks with different metrics, or of a task that is
         not registered.
     """
-    metrics = {tasks.describe(name).accuracy_metric for name in runs.settings["task"]}
+    metrics = set()
+    for name in dict.fromkeys(runs.settings["task"]):
+        if name not in tasks.names() and runs.plugins:
+            given = " ".join(f"--plugin={path}" for path in runs.plugins)
+            raise ValueError(
+                f"task {checks.shown(name)} is not registered. Its runs were made with "
+                f"{checks.shortened(given)}: give that here too, or name columns."
+            )
+        metrics.add(tasks.describe(name).accuracy_metric)
     if len(metrics) > 1:
         raise ValueError(
             f"the runs' tasks have different metrics, {', '.join(sorted(metrics))}. "

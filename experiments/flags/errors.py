@@ -32,6 +32,10 @@ _FORMER = {
 }
 
 
+# The files of a command's --plugin that register nothing.
+IDLE_PLUGINS: list[str] = []
+
+
 class UserError(Exception):
     """A user's mistake, reported in one line, without a traceback, and not at length.
 
@@ -72,6 +76,12 @@ def unknown(
     if nearest:
         first = ", ".join(nearest[:-1])
         advice = f"Did you mean {first}{' or ' if first else ''}{nearest[-1]}?"
+    for path in IDLE_PLUGINS:
+        advice += (
+            f" {path!r} registers nothing: --plugin takes files that call "
+            "tff_drift.algorithms.register, tasks.register or "
+            "experiments.presets.register."
+        )
     return UserError(f"unknown {kind} {name!r}. {advice}")
 
 

@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 
 from experiments.flags import errors
-from tff_drift import module_source, system
+from tff_drift import module_source, registrations, system
 
 # What files of modules held when they were loaded. A module that is reloaded has a new
 # specification.
 _SOURCES: dict[str, tuple[ModuleSpec | None, bytes]] = {}
+# The modules that registered nothing.
+_IDLE: set[str] = set()
 
 
 def load(paths: Sequence[str]) -> None:
@@ -29,6 +31,7 @@ def load(paths: Sequence[str]) -> None:
         fails, or it is another one than was loaded before; the message is one line with
         the file's name and line.
     """
+    errors.IDLE_PLUGINS.clear()
     for path in map(pathlib.Path, paths):
         name = f"{errors.PLUGIN}{path.resolve()}"
         spec = importlib.util.spec_from_file_location(name, path)
@@ -36,7 +39,9 @@ def load(paths: Sequence[str]) -> None:
             raise errors.UserError(f"--plugin: {str(path)!r} is not a Python file.")
         if name in sys.modules:
             check_unchanged("--plugin", sys.modules[name])
+            _tell_if_idle(name, path)
             continue
+        before = registrations.num_asked()
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         check_unchanged("--plugin", module)
@@ -55,6 +60,15 @@ def load(paths: Sequence[str]) -> None:
             raise errors.UserError(
                 f"--plugin: {module_source.mistake(error, path)}"
             ) from error
+        if registrations.num_asked() == before:
+            _IDLE.add(name)
+        _tell_if_idle(name, path)
+
+
+def _tell_if_idle(name: str, path: pathlib.Path) -> None:
+    """Has errors of unknown names say that a file registers none."""
+    if name in _IDLE:
+        errors.IDLE_PLUGINS.append(str(path))
 
 
 def _forget(name: str) -> None:

@@ -154,6 +154,43 @@ def test_its_preset_runs(outputs):
     assert config["circumstances"]["plugin"] == [str(outputs["folder"] / "mine.py")]
 
 
+@pytest.mark.parametrize("command", ["analyze", "report"])
+@pytest.mark.parametrize("of", ["train", "compare", "preset"])
+def test_its_runs_say_what_is_to_be_given_where_it_is_not(
+    run_command, outputs, tmp_path, command, of
+):
+    words = (command, outputs["folder"] / of, f"--output_dir={tmp_path}")
+    outcome = run_command(*words)
+    assert outcome.status == 2
+    assert outcome.stderr == (
+        "tff-drift: error: task 'toy_task' is not registered. Its runs were made with "
+        f"--plugin={outputs['folder'] / 'mine.py'}: give that here too, or name "
+        "columns.\n"
+    )
+    assert run_command(*words, "--columns=test_distance").status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("train", "--task=mine"), "--task: unknown task 'mine'. "),
+        (("preset", "mine"), "unknown preset 'mine'. "),
+        (("train", "--minne=3"), "unknown flag '--minne'. "),
+    ],
+)
+def test_a_file_that_registers_nothing_is_named(run_command, tmp_path, words, told):
+    path = tmp_path / "idle.py"
+    path.write_text("x = 1\n")
+    for _ in range(2):
+        outcome = run_command(*words, f"--plugin={path}")
+        assert outcome.status == 2
+        assert outcome.stderr.startswith(f"tff-drift: error: {told}")
+        assert f" {str(path)!r} registers nothing: --plugin takes files that call" in (
+            outcome.stderr
+        )
+    assert "registers nothing" not in run_command(*words).stderr
+
+
 def test_processes_of_runs_load_it():
     place, _ = placement.take({"plugin": ["mine.py"], "processes": 2})
     assert place == placement.Placement(2, plugins=("mine.py",))
