@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -26,8 +28,10 @@ _FORMAT = "tff_drift sweep"
 _EVALUATIONS = 3
 # Of flags that differ so many are named.
 _MOST = 3
-# Files that say what is run.
-_DECIDING = ("plugin", "settings")
+# Files that say what is run, by their flags.
+_PLUGIN, _SETTINGS = "plugin", "settings"
+# In a protocol, what the file of `--settings` says of the flags that are not given.
+_FOUND = "found"
 
 
 def write_protocol(sweep: Sweep) -> None:
@@ -42,6 +46,10 @@ def write_protocol(sweep: Sweep) -> None:
         "axes": [axis.flag.name for axis in sweep.axes],
         "flags": {k: v for k, v in shared.items() if k != "output_dir"},
     }
+    if shared.get(_SETTINGS):
+        swept = (*protocol["axes"], *shared)
+        found = tuned_settings.with_found(shared)
+        protocol[_FOUND] = {k: v for k, v in found.items() if k not in swept}
     # As it reads in a file, where tuples are lists.
     protocol = json.loads(json.dumps(protocol))
     path = sweep.folder / PROTOCOL
@@ -52,7 +60,9 @@ def write_protocol(sweep: Sweep) -> None:
         before = files.read_json(path) if names else protocol
         if before["format"] != _FORMAT:
             raise ValueError(before["format"])
-        others = _differences(_comparable(before), _comparable(protocol))
+        others = _differences(
+            _comparable(before, protocol), _comparable(protocol, before)
+        )
     except (OSError, AttributeError, KeyError, TypeError, ValueError):
         raise UserError(
             f"output_dir {str(sweep.folder)!r} holds files, but no sweep of tff-drift: "
@@ -67,15 +77,44 @@ def write_protocol(sweep: Sweep) -> None:
     writing.write_json(path, protocol)
 
 
-def _comparable(protocol: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what a protocol says, without flags that results do not depend on."""
+def _comparable(
+    protocol: Mapping[str, Any], other: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns what a protocol says, without what results do not depend on.
+
+    Args:
+      protocol: The protocol.
+      other: The one to compare it with, whose files may be spelled otherwise.
+    """
     known = declarations.flags_of(TRAIN)
     flags = {
         f"--{name}": value
         for name, value in protocol["flags"].items()
-        if name in _DECIDING or name not in known or known[name].group != CIRCUMSTANCES
+        if name not in known or known[name].group != CIRCUMSTANCES
     }
+    files_of = [_PLUGIN, _SETTINGS]
+    # Those of earlier versions have the file's name alone.
+    if _FOUND in protocol and _FOUND in other:
+        files_of.remove(_SETTINGS)
+        found = protocol[_FOUND].items()
+        flags |= {f"{name} of --{_SETTINGS}": value for name, value in found}
+    for name in files_of:
+        paths = protocol["flags"].get(name)
+        if paths and not _are_same_files(paths, other["flags"].get(name) or ()):
+            flags[f"--{name}"] = paths
     return {"what is swept": protocol["axes"], **flags}
+
+
+def _are_same_files(paths: Sequence[str], others: Sequence[str]) -> bool:
+    pairs = itertools.zip_longest(paths, others, fillvalue="")
+    return all(_may_be_one_file(*map(pathlib.Path, pair)) for pair in pairs)
+
+
+def _may_be_one_file(path: pathlib.Path, other: pathlib.Path) -> bool:
+    """Whether two paths may name one file; each may be of another current folder."""
+    if path.exists() and other.exists():
+        return path.samefile(other)
+    return path.name == other.name
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

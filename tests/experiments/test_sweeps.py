@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from experiments import main
-from experiments.flags import errors, settings, tuned_settings
+from experiments.flags import errors, settings, sweeps, tuned_settings
 from experiments.flags.placement import Placement
 from experiments.presets import requests
 from experiments.presets.preset import Study, Variant
@@ -380,6 +380,71 @@ def test_a_folder_of_another_sweep_is_refused(tmp_path):
         with pytest.raises(errors.UserError) as caught:
             report.write_protocol(programs.sweep(*other, *words))
         assert f"holds another sweep: {told}. Ask for the same" in str(caught.value)
+
+
+@pytest.fixture
+def protocol(tmp_path, monkeypatch):
+    """Writes what a sweep says with flags of files, from a folder of its own."""
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine.py").touch()
+    monkeypatch.chdir(tmp_path / "here")
+
+    def write(**flags):
+        axes = [sweeps.axis("tau", (1.0, 2.0))]
+        output_dir = {"output_dir": str(tmp_path / "out")}
+        fixed = {"algorithm": "fed_adam", **flags, **output_dir}
+        report.write_protocol(sweeps.build(axes, fixed, (1,)))
+
+    return write
+
+
+def test_a_sweep_goes_on_with_its_plugin_spelled_otherwise(
+    protocol, tmp_path, monkeypatch
+):
+    protocol(plugin=("mine.py",))
+    for path in ("./mine.py", "../here/mine.py", str(tmp_path / "here" / "mine.py")):
+        protocol(plugin=(path,))
+    protocol(plugin=("mine.py",))
+    monkeypatch.chdir(tmp_path)
+    protocol(plugin=("here/mine.py",))
+    # Both are there, and they are two.
+    for other in (("there/mine.py",), ("others.py",), ("here/mine.py", "there.py"), ()):
+        with pytest.raises(errors.UserError, match=r"--plugin was here/mine\.py and"):
+            protocol(plugin=other)
+
+
+def test_a_sweep_goes_on_with_settings_that_say_the_same(
+    protocol, tmp_path, monkeypatch
+):
+    def find(path, rate):
+        flags = {"client_learning_rate": rate, "tau": 3.0}
+        content = tuned_settings.content("digits", "fed_adam", flags)
+        (tmp_path / path).write_text(json.dumps(content))
+
+    find("here/best.json", 0.1)
+    find("there/found.json", 0.1)
+    find("there/other.json", 0.2)
+    protocol(settings=("best.json",))
+    said = json.loads((tmp_path / "out" / report.PROTOCOL).read_text())
+    # What is swept is not found there.
+    assert said.pop("found") == {"task": "digits", "client_learning_rate": 0.1}
+    protocol(settings=("../there/found.json",))
+    find("here/best.json", 0.3)
+    told = "client_learning_rate of --settings was 0.1 and is now 0.3"
+    with pytest.raises(errors.UserError, match=told):
+        protocol(settings=("best.json",))
+    with pytest.raises(errors.UserError, match=r"found\.json and is now not given"):
+        protocol()
+    # An earlier version wrote the path alone.
+    said["flags"]["settings"] = ["../there/found.json"]
+    (tmp_path / "out" / report.PROTOCOL).write_text(json.dumps(said))
+    with pytest.raises(
+        errors.UserError, match=r"--settings was .*found\.json and is now \.\./there/o"
+    ):
+        protocol(settings=("../there/other.json",))
+    monkeypatch.chdir(tmp_path / "there")
+    protocol(settings=("found.json",))
 
 
 @pytest.mark.parametrize("content", [None, "{}", "[]", '{"format": "tff_drift run"}'])
