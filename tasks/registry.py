@@ -23,6 +23,10 @@ from tff_drift.module_source import Function, ModuleSource
 __all__ = ["Option", "TaskDefinition", "describe", "names", "register", "unknown"]
 
 
+# What `tasks.load` takes besides options.
+_OF_LOAD = ("name", "cache_dir", "seed")
+
+
 @dataclasses.dataclass(frozen=True)
 class TaskDefinition:
     """A task before it is loaded.
@@ -39,8 +43,10 @@ class TaskDefinition:
       files: The data files that it needs; empty if it needs none.
 
     Raises:
-      TypeError: If one has the wrong type.
-      ValueError: If a string is empty.
+      TypeError: If one has the wrong type, or `build` does not take what it is given.
+      ValueError: If a string is empty, the name cannot be that of a folder, two options
+        have one name, an option is called as an argument of `tasks.load`, or its
+        default is none of its values.
     """
 
     name: str
@@ -54,6 +60,7 @@ class TaskDefinition:
     def __post_init__(self) -> None:
         for name in ("name", "description", "accuracy_metric"):
             checks.check_text(name, getattr(self, name))
+        checks.check_file_name("name of a task", self.name)
         if not isinstance(self.options, tuple) or not all(
             isinstance(option, Option) for option in self.options
         ):
@@ -61,6 +68,7 @@ class TaskDefinition:
                 "options must be a tuple of tasks.Option, found "
                 f"{checks.shown(self.options)}."
             )
+        self._check_options()
         if callable(self.build):
             _check_arguments(self.build)
         else:
@@ -72,6 +80,24 @@ class TaskDefinition:
             raise TypeError(
                 f"files must be a tuple of names, found {checks.shown(self.files)}."
             )
+
+    def _check_options(self) -> None:
+        about = f"options of task {checks.shown(self.name)}"
+        for which in ("name", "flag"):
+            values = [getattr(option, which) for option in self.options]
+            for value in values:
+                if values.count(value) > 1:
+                    raise ValueError(
+                        f"{about} must have different {which}s, found {value!r} more "
+                        "than once."
+                    )
+        for option in self.options:
+            if option.name in _OF_LOAD:
+                raise ValueError(
+                    f"{about}: {option.name!r} is an argument of tasks.load itself. "
+                    "Choose another name."
+                )
+            option.check(option.default, f"{about}: default of {option.name!r}")
 
     def builder(self) -> Callable[..., tuple[Any, Any]]:
         """Returns the function `build`, imported."""

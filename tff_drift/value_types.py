@@ -128,8 +128,8 @@ class Option:
         meet: options of one flag mean the same. By default `name`.
 
     Raises:
-      ValueError: If `value_type` is unknown, or `choices` are not given with the type
-        "choice" alone.
+      ValueError: If `name` or `flag` is no identifier, `value_type` is unknown, or
+        `choices` are not given with the type "choice" alone.
     """
 
     name: str
@@ -150,6 +150,14 @@ class Option:
             )
         if not self.flag:
             object.__setattr__(self, "flag", self.name)
+        for which in ("name", "flag"):
+            value = getattr(self, which)
+            checks.check_text(f"{which} of an option", value)
+            if not value.isidentifier():
+                raise ValueError(
+                    f"{which} of an option must be an identifier such as 'num_layers', "
+                    f"found {checks.shown(value)}."
+                )
 
     def read(self, text: str, name: str = "") -> Any:
         """Returns the value that a text spells; "none" spells `None` where it may be.

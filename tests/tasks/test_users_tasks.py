@@ -99,3 +99,68 @@ def test_what_build_does_not_take_is_told_when_it_is_defined(build):
 def test_build_may_take_more_than_it_is_given():
     for build in (lambda *given: None, lambda a, b, c, d=1: None):
         assert tasks.TaskDefinition("mine", "Mine.", (), build).builder() is build
+
+
+def define(*options, name="mine"):
+    return tasks.TaskDefinition(name, "Mine.", options, "some.module.build")
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "a\\b", "a\nb", "/tmp", "a/"])
+def test_a_task_has_a_name_that_a_folder_can_have(name):
+    with pytest.raises(ValueError, match="name of a task names a folder, found"):
+        define(name=name)
+
+
+@pytest.mark.parametrize("name", ["my task", "a.b", "a-b", "η=1", "..."])
+def test_a_task_may_have_any_other_name(name):
+    assert define(name=name).name == name
+
+
+@pytest.mark.parametrize("name", ["num-clients", "with space", "5", "a.b"])
+def test_an_option_has_a_name_that_keywords_and_flags_can_have(name):
+    with pytest.raises(ValueError, match="name of an option must be an identifier"):
+        tasks.Option(name, "count", "It.", 1)
+    with pytest.raises(ValueError, match="flag of an option must be an identifier"):
+        tasks.Option("size", "count", "It.", 1, flag=name)
+
+
+@pytest.mark.parametrize("name", ["", 3])
+def test_an_option_has_a_name(name):
+    with pytest.raises((TypeError, ValueError), match="name of an option must "):
+        tasks.Option(name, "count", "It.", 1)
+
+
+@pytest.mark.parametrize("name", ["name", "seed", "cache_dir"])
+def test_an_option_is_not_called_as_an_argument_of_load(name):
+    with pytest.raises(ValueError, match=f"'mine': '{name}' is an argument of tasks."):
+        define(tasks.Option(name, "text", "It.", "x"))
+
+
+@pytest.mark.parametrize(
+    ("value_type", "default", "told"),
+    [
+        ("count", "one", "must be an integer, found 'one'"),
+        ("count", 0, "must be at least 1, found 0"),
+        ("count", None, "must be an integer, found None"),
+        ("flag", 1, "must be True or False, found 1"),
+    ],
+)
+def test_a_default_is_a_value_of_its_option(value_type, default, told):
+    with pytest.raises(
+        (TypeError, ValueError),
+        match=f"options of task 'mine': default of 'depth' {told}",
+    ):
+        define(tasks.Option("depth", value_type, "It.", default))
+
+
+def test_a_default_of_none_is_one_where_it_may_be():
+    option = tasks.Option("depth", "count", "It.", may_be_none=True)
+    assert define(option).options == (option,)
+
+
+def test_options_are_told_apart():
+    first = tasks.Option("depth", "count", "It.", 1)
+    with pytest.raises(ValueError, match="different names, found 'depth' more than"):
+        define(first, tasks.Option("depth", "count", "It.", 2, flag="other"))
+    with pytest.raises(ValueError, match="different flags, found 'depth' more than"):
+        define(first, tasks.Option("size", "count", "It.", 2, flag="depth"))
