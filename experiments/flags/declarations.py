@@ -17,8 +17,10 @@ import tasks
 from experiments.flags import own_flags, table
 from experiments.flags.flag import (
     ALGORITHM,
+    DIAGNOSE,
     OPTION_GROUPS,
     RUNS,
+    SWEEP,
     TASK,
     TASKS,
     TRAIN,
@@ -29,6 +31,18 @@ from experiments.flags.flag import (
 from tff_drift import from_source, value_types
 from tff_drift.method_specs import Method
 from tff_drift.value_types import Option
+
+# What some command calls so that has options of methods or tasks, besides the flags of
+# all: a flag of this name would be taken for it.
+_TAKEN = {
+    *("help", "action", "axes"),
+    *(
+        flag.name
+        for command in (SWEEP, DIAGNOSE)
+        for group in own_flags.OWN[command].values()
+        for flag in group
+    ),
+}
 
 
 def flags_of(command: str) -> dict[str, Flag]:
@@ -49,7 +63,8 @@ def _flags(
         if name in flags and flags[name].of == of:
             flags[name] = dataclasses.replace(flags[name], options=options)
         else:
-            name = f"{of}_{name}" if name in flags else name
+            is_taken = name in flags or name in _TAKEN
+            name = f"{of}_{name}" if is_taken else name
             flags[name] = _option_flag(name, of, options)
     of_runs = {name: flag for name, flag in flags.items() if command in flag.commands}
     return {**of_runs, **_by_name(own_flags.OWN.get(command, {}))}

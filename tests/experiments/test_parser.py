@@ -195,15 +195,20 @@ def test_train_and_compare_differ_in_one_and_many():
     assert set(train) ^ set(compare) == {"algorithm", "algorithms", "seed", "seeds"}
 
 
-def test_an_option_whose_name_is_taken_gets_a_prefix(monkeypatch):
-    option = tasks.Option("tau", "positive", "Some τ.", 2.0)
+# A flag of all, an option of methods, an argument and a flag of one command.
+@pytest.mark.parametrize("name", ["rounds", "tau", "help", "axes", "points", "race"])
+def test_an_option_whose_name_is_taken_gets_a_prefix(monkeypatch, name):
+    option = tasks.Option(name, "positive", "Some number.", 2.0)
     task = tasks.TaskDefinition("other", "Another task.", (option,), lambda *_: None)
     monkeypatch.setattr(tasks, "names", lambda: ("other",))
     monkeypatch.setattr(tasks, "describe", lambda name: task)
-    flags = declarations.flags_of("train")
-    assert flags["task_tau"].options == {"other": option}
-    assert flags["task_tau"].value_type == "positive"
-    assert flags["tau"].of == "algorithm"
+    for command in ("train", "sweep", "diagnose"):
+        flags = declarations.flags_of(command)
+        assert flags[f"task_{name}"].options == {"other": option}
+        assert flags[f"task_{name}"].value_type == "positive"
+        assert name not in flags or flags[name].of != "task"
+    given = parse("sweep", "rounds=1,2", f"--task_{name}=3")
+    assert given == {"axes": ["rounds=1,2"], f"task_{name}": 3.0}
 
 
 @pytest.mark.parametrize(
