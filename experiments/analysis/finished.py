@@ -110,7 +110,8 @@ def gather(runs: Iterable[Run], order: Sequence[str] = ()) -> FinishedRuns:
       ValueError: If a file is damaged.
     """
     settings: dict[str, Mapping[str, Any]] = {}
-    rounds, unfinished, repeated, plugins = [], [], [], []
+    rounds, unfinished, repeated = [], [], []
+    plugins: list[str] = []
     for run in runs:
         if not run.is_finished:
             unfinished.append(run.name)

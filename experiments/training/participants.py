@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -64,7 +65,7 @@ def build_callbacks(
 
 def _evaluation(
     task: tasks.Task, clients: simulation.ClientDatasets, **sampling: Any
-) -> Callable[[Any], Mapping[str, Any]]:
+) -> Callable[[Any], collections.OrderedDict[str, Any]]:
     """Builds an evaluation; what does not fit is the mistake of a plugin's task."""
     try:
         return simulation.build_evaluation(

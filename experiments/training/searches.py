@@ -86,7 +86,8 @@ def with_each_value(study: Study) -> Iterator[Variant]:
     """
     first: dict[str, Mapping[str, Any]] = {}
     for variant in study.variants:
-        flags, grid = variant.flags, {}
+        flags = variant.flags
+        grid: Mapping[str, Sequence[Any]] = {}
         if study.search is not None:
             grid = study.search.grids.get(variant.label, {})
             flags = {**flags, **{flag: values[0] for flag, values in grid.items()}}
