@@ -278,11 +278,34 @@ MSE = "mean_squared_error"
             ValueError,
             "different names, found 'loss' twice",
         ),
+        (
+            lambda: {"metrics": [keras.metrics.AUC(name="num_examples")]},
+            ValueError,
+            "'num_examples' must count examples, .* found AUC. Give it another",
+        ),
+        (
+            lambda: {"weighted_metrics": [keras.metrics.Sum("num_batches")]},
+            ValueError,
+            "'num_batches' must count batches, .* found Sum. Give it another",
+        ),
+        (
+            lambda: {"metrics": [keras.metrics.AUC(name="my metric")]},
+            ValueError,
+            "a metric named 'my metric', .*letters of English",
+        ),
     ],
 )
 def test_bad_arguments_of_the_bridge(changes, error, message):
     with pytest.raises(error, match=message):
         bridge(**changes())
+
+
+def test_a_metric_whose_name_no_graph_takes_is_named():
+    def model_fn():
+        return bridge(metrics=[keras.metrics.AUC(name="my metric")])
+
+    with pytest.raises(ValueError, match="model_fn gives something the name 'my metri"):
+        algorithms.build_fed_avg(model_fn, 0.1)
 
 
 class Unseeded(keras.layers.Layer if keras3_models.IS_THERE else object):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -15,6 +15,7 @@ from tff_drift.models import (
     build_variable_model,
     check_model_fn,
     loaded_weights,
+    metric_names,
     value_files,
 )
 from tff_drift.models.functional import check_functional_model, leaves_placeholders
@@ -61,8 +62,9 @@ def build_model_spec(model_fn: ModelFn) -> ModelSpec:
     Raises:
       TypeError: If `model_fn` is neither, or clients cannot train weights of its
         dtypes; the message says what to pass.
-      ValueError: If nothing trains, it uses a model that was made outside of it, or
-        masks or constraints of a functional model would be lost.
+      ValueError: If nothing trains, it uses a model that was made outside of it, TFF
+        cannot take a metric's name, or masks or constraints of a functional model would
+        be lost.
     """
     check_model_fn(model_fn)
     if isinstance(model_fn, tff.learning.models.FunctionalModel):
@@ -113,6 +115,7 @@ def _variable_model_spec(
         return tf.nest.pack_sequence_as(weights, flat)
 
     ((input_spec, finalizers, weight_places),) = described
+    metric_names.check_are_names(finalizers)
 
     def build() -> LocalModel:
         with value_files.left_out():
@@ -131,6 +134,10 @@ def _variable_model_spec(
 
 def _functional_model_spec(model: tff.learning.models.FunctionalModel) -> ModelSpec:
     check_functional_model(model)
+    with tf.Graph().as_default():
+        metrics = model.initialize_metrics_state()
+    if isinstance(metrics, Mapping):
+        metric_names.check_are_names(metrics)
 
     @compat.tf_computation
     def initial_weights() -> tff.learning.models.ModelWeights:

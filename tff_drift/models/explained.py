@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -24,13 +25,20 @@ def explain(error: Exception) -> None:
       error: What it raised.
 
     Raises:
-      ValueError: If it adapts a layer, has one count its tokens, clones a compiled
-        model of Keras 3, or gives TFF's function weights of examples or a model of
-        Keras 2 without weights.
+      ValueError: If it adapts a layer, has one count its tokens, gives one a name that
+        graphs do not take, clones a compiled model of Keras 3, or gives TFF's function
+        weights of examples or a model of Keras 2 without weights.
     """
     # Of Keras 3, whose own functions are no part of the traceback.
     if "Cannot convert '(None, <tf.Tensor" in str(error):
         raise _counts_tokens(error) from error
+    name = re.match("'(.+?)/?' is not a valid (root )?scope name", str(error))
+    if name:
+        raise ValueError(
+            f"model_fn gives something the name {checks.shown(name[1])}, which "
+            "TensorFlow does not take in a graph. Name layers and metrics by letters "
+            "of English, digits and _ . - there, the first a letter or a digit."
+        ) from error
     for function, module, values in _calls(error.__traceback__):
         if function == "adapt" and module.startswith(("keras.", "tf_keras.")):
             layer = type(values.get("self")).__name__

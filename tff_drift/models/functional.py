@@ -15,6 +15,7 @@ from tff_drift.models import example_weights
 from tff_drift.models.constraints import check_unconstrained
 from tff_drift.models.keras2_labels import as_column
 from tff_drift.models.loaded_weights import is_set_in_graph
+from tff_drift.models.metric_names import check_functional_metrics
 from tff_drift.models.own_code import check_traced
 
 # The module of TFF's functional models.
@@ -34,9 +35,9 @@ def check_functional_model(model: tff.learning.models.FunctionalModel) -> None:
 
     Raises:
       TypeError: If it has no metrics, as one that TFF has loaded.
-      ValueError: If it is TFF's of a Keras model that cannot be one, compares tensors
-        by `==`, which in TFF's graphs are objects, or calls Python; the message says
-        which.
+      ValueError: If a metric of Keras has the name of a count which it is not, it is
+        TFF's of a Keras model that cannot be one, compares tensors by `==`, which in
+        TFF's graphs are objects, or calls Python; the message says which.
     """
     if not hasattr(model, "_initialize_metrics_state"):
         raise TypeError(
@@ -46,6 +47,7 @@ def check_functional_model(model: tff.learning.models.FunctionalModel) -> None:
             "weights loaded: run_training(initial_weights=ModelWeights("
             "*loaded.initial_weights))."
         )
+    check_functional_metrics(model)
     _check_keras_model(model)
 
     def forward_pass(weights: Any, batch: Any) -> Any:

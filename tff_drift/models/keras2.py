@@ -18,9 +18,9 @@ from tff_drift.models import (
     keras2_labels,
     keras2_metrics,
     metric_labels,
+    metric_names,
 )
 from tff_drift.models.constraints import check_unconstrained
-from tff_drift.models.metric_states import check_different_names
 from tff_drift.models.normalizations import normalizing_by_weights
 from tff_drift.models.outputs import by_output, named_outputs, weights_by_output
 from tff_drift.models.weight_places import HasKerasWeights
@@ -166,8 +166,9 @@ def as_in_fit(
 
     Raises:
       ValueError: If the Keras model has no weights yet or constraints of those that
-        train, two metrics have one name, a metric cannot be made ready to count, or
-        a loss of Keras is one of several outputs.
+        train, two metrics have one name, one has that of a count which it is not, a
+        metric cannot be made ready to count, or a loss of Keras is one of several
+        outputs.
     """
     if type(model).__module__ != _OF_TFF:
         return model
@@ -194,7 +195,8 @@ class _Keras2Model(tff.learning.models.VariableModel, HasKerasWeights):
 
     Raises:
       ValueError: If the model has constraints of its trainable weights, two metrics
-        have one name, or a metric cannot be made ready to count.
+        have one name, one has that of a count which it is not, or a metric cannot be
+        made ready to count.
     """
 
     def __init__(
@@ -205,17 +207,19 @@ class _Keras2Model(tff.learning.models.VariableModel, HasKerasWeights):
         weighted_metrics: Sequence[Any] = (),
     ) -> None:
         check_unconstrained(model._keras_model, model.trainable_variables)
-        check_different_names([metric.name for metric in model.get_metrics()])
+        metrics = model.get_metrics()
+        names = [metric.name for metric in metrics]
+        metric_names.check_names(names, dict(zip(names, metrics, strict=True)))
         self._model, self._input_spec = model, input_spec
         self._keras_model = model._keras_model
-        self.losses_and_metrics = [*model._loss_fns, *model.get_metrics()]
+        self.losses_and_metrics = [*model._loss_fns, *metrics]
         self._class_weight = class_weight
         self._weighted_metrics = frozenset(weighted_metrics)
         self._names = list(keras2_arguments.outputs_by_name(self._keras_model))
         self._labels = example_weights.split(input_spec).labels
         self._late = {
             metric.name: self._made_ready(metric)
-            for metric in model.get_metrics()
+            for metric in metrics
             if keras2_metrics.is_late(metric)
         }
 

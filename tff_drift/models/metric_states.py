@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tff_drift import checks
-from tff_drift.models import metric_labels
+from tff_drift.models import metric_labels, metric_names
 from tff_drift.models.keras_internals import class_name, may_be_automatic
 from tff_drift.models.outputs import by_output, named_outputs, weights_by_output
 from tff_drift.models.stateless import import_keras3, where_made
@@ -169,10 +169,11 @@ def build_metric_states(
 
     Raises:
       TypeError: If a metric is not one of Keras 3.
-      ValueError: If two metrics have one name, a name may be Keras' or the user's and
-        that makes a difference, or the keys of a mapping are not outputs.
+      ValueError: If two metrics have one name, one has none that TFF takes or that of
+        a count which it is not, a name may be Keras' or the user's and that makes a
+        difference, or the keys of a mapping are not outputs.
     """
-    states: list[MetricState] = []
+    states: list[_KerasMetric] = []
     parts = [
         [
             (output, _made(metric))
@@ -186,19 +187,20 @@ def build_metric_states(
     ):
         is_weighted = place >= len(parts[0])
         state = _KerasMetric(name, made, output, output_names, is_weighted)
+        metric_names.check_are_names([state.name])
         # Some metrics make their variables, or all but one, at their first update.
         if not made.variables or not getattr(made, "_built", True):
             _make_variables(state, label_spec, output_spec())
         states.append(state)
-    states.append(_MeanLoss())
-    names = [state.name for state in states]
+    of_keras = {state.name: state.metric for state in states}
+    names = [*(state.name for state in states), _MeanLoss.name]
+    metric_names.check_names(names, of_keras)
     defaults = [
         _Count("num_examples", lambda seen: seen.num_examples),
         _Count("num_batches", lambda seen: 1),
     ]
-    states.extend(each for each in defaults if each.name not in names)
-    check_different_names(names)
-    return states
+    counts = [each for each in defaults if each.name not in names]
+    return [*states, _MeanLoss(), *counts]
 
 
 def check_counts(
@@ -227,23 +229,6 @@ def check_counts(
                 state.metric.stateless_update_state,
                 state.metric.stateless_reset_state(),
             ),
-        )
-
-
-def check_different_names(names: Sequence[str]) -> None:
-    """Raises if two metrics of a model have one name, under which one would be lost.
-
-    Args:
-      names: The names of all, with those that each model has.
-
-    Raises:
-      ValueError: If they do.
-    """
-    twice = [name for name, count in collections.Counter(names).items() if count > 1]
-    if twice:
-        raise ValueError(
-            f"metrics must have different names, found {checks.shown(twice[0])} twice. "
-            "Give one of them another name."
         )
 
 
