@@ -7,11 +7,13 @@ TensorFlow Datasets has prepared (https://www.tensorflow.org/datasets).
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from absl import logging
 
 from tasks import seeds
 from tasks.sources import array_files, example_checks, missing_data
@@ -174,14 +176,12 @@ def _from_tfds(
 ) -> Splits | None:
     """Returns the set that TensorFlow Datasets has, or may fetch."""
     try:
-        # Takes seconds to import, and the library is needed for this alone.
-        import tensorflow_datasets as tfds
-    except ImportError:
+        tfds = _import_tfds()
+    except ImportError as error:
         if download:
             raise FileNotFoundError(
-                "download=True needs TensorFlow Datasets: install "
-                f"tensorflow-datasets. {ways}"
-            ) from None
+                f"download=True needs TensorFlow Datasets: {error}. {ways}"
+            ) from error
         return None
     builder = tfds.builder(data.tfds_name, data_dir=cache_dir)
     if not pathlib.Path(builder.data_path).is_dir():
@@ -207,6 +207,32 @@ def _from_tfds(
     )
 
 
+def _import_tfds() -> Any:
+    """Imports TensorFlow Datasets, which takes seconds, and is needed here alone.
+
+    Returns:
+      The package's public names.
+
+    Raises:
+      ImportError: If it is absent, or fails; the message says what to install.
+    """
+    # The package logs what its import raises, and is then there without its names.
+    logger = logging.get_absl_logger()
+    was_disabled, logger.disabled = logger.disabled, True
+    try:
+        importlib.import_module("tensorflow_datasets")
+        return importlib.import_module("tensorflow_datasets.public_api")
+    except Exception as error:
+        if getattr(error, "name", None) == "tensorflow_datasets":
+            raise ImportError("install tensorflow-datasets") from None
+        raise ImportError(
+            f"its import fails ({type(error).__name__}: {checks.shortened(str(error))})"
+            '; install what fits it: pip install "tff-drift[datasets]"'
+        ) from error
+    finally:
+        logger.disabled = was_disabled
+
+
 def describe_prepared(
     data: CentralData, cache_dir: str | None
 ) -> tuple[str, str, tuple[int, int]] | None:
@@ -218,10 +244,10 @@ def describe_prepared(
 
     Returns:
       Its folder, its version, and the numbers of its train and test images; `None`
-      if it is not there.
+      if it is not there, or TensorFlow Datasets cannot be imported.
     """
     try:
-        import tensorflow_datasets as tfds
+        tfds = _import_tfds()
     except ImportError:
         return None
     builder = tfds.builder(data.tfds_name, data_dir=cache_dir)

@@ -186,6 +186,52 @@ def test_a_failed_download_says_so(tmp_path, monkeypatch):
         _load(tmp_path, download=True)
 
 
+def _forget(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith(tfds.__name__)]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.fixture
+def _broken(tmp_path, monkeypatch):
+    """TensorFlow Datasets beside a protobuf that its metadata cannot use."""
+    package = tmp_path / "broken" / "tensorflow_datasets"
+    package.mkdir(parents=True)
+    # As the package does.
+    (package / "__init__.py").write_text(
+        "from absl import logging\n"
+        "try:\n    from tensorflow_datasets.public_api import *\n"
+        "except Exception as error:\n    logging.exception(error)\n"
+    )
+    (package / "public_api.py").write_text(
+        "from google.protobuf import no_such_version\n"
+    )
+    _forget(monkeypatch)
+    monkeypatch.syspath_prepend(package.parent)
+
+
+@pytest.mark.usefixtures("_broken")
+def test_a_broken_installation_is_named_with_its_reason(tmp_path, caplog):
+    said = (
+        "download=True needs TensorFlow Datasets: its import fails .ImportError: .*"
+        r"no_such_version.*pip install .tff-drift\[datasets\].*three ways"
+    )
+    with pytest.raises(FileNotFoundError, match=said) as caught:
+        _load(tmp_path, download=True)
+    assert "\n" not in str(caught.value)
+    assert not caplog.records
+    # What is fetched already cannot be read with it either.
+    with pytest.raises(FileNotFoundError, match="needs the file"):
+        _load(tmp_path)
+    assert central_data.describe_prepared(_DATA, str(tmp_path)) is None
+
+
+def test_without_the_package_it_is_to_be_installed(tmp_path, monkeypatch):
+    _forget(monkeypatch)
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(FileNotFoundError, match="Datasets: install tensorflow-datas"):
+        _load(tmp_path, download=True)
+
+
 def test_the_stand_in_can_be_learnt_and_follows_the_seed():
     splits = [_load("nowhere", synthetic=True, seed=seed) for seed in (1, 1, 2)]
 
