@@ -88,6 +88,8 @@ process = tff_drift.algorithms.build_scaffold(model_fn, 0.1, num_clients=len(tra
 # `address="auto"` it would take the cluster that `ray start` has made, and nothing
 # else in this notebook would change. TFF itself splits a computation into what comes
 # before and after a merge, so that any process runs here that runs on one machine.
+# Actors hold their processors until `context.close()`: call it before you run the cell
+# a second time.
 
 # %%
 context = tff_drift.execution.create_ray_execution_context(

@@ -68,6 +68,7 @@ def test_a_default_context_gives_way_to_the_next(instance):
             ({"num_actors": 0}, ValueError),
             ({"num_actor": 1}, TypeError),
             ({"address": "203.0.113.9:6379"}, execution.WorkerError),
+            ({"num_actors": 1, "processors": 1000}, execution.WorkerError),
         ):
             with pytest.raises(kind):
                 execution.set_ray_execution_context(**wrong)
@@ -78,9 +79,7 @@ def test_a_default_context_gives_way_to_the_next(instance):
         with pytest.raises(execution.WorkerError, match="This context is closed"):
             first.ask_actors()
         with pytest.raises(execution.WorkerError, match=r"default context.* is closed"):
-            execution.set_ray_execution_context(
-                num_actors=1, processors=1000, start_seconds=2.0
-            )
+            execution.set_ray_execution_context(**options, start_seconds=0.001)
         with pytest.raises(execution.WorkerError, match="This context is closed"):
             total([3, 4])
     finally:

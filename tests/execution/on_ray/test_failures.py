@@ -173,12 +173,49 @@ def test_a_mistake_of_loading_is_raised_as_it_is(two):
         train(two, wrong)
 
 
-def test_actors_that_find_no_room_are_an_error_that_says_what_is_free(instance):
+def test_actors_that_find_no_room_are_an_error_that_says_what_is_free(
+    instance, monkeypatch
+):
+    # As in a cluster, which may grow.
+    monkeypatch.setattr(cluster, "_local", None)
     with pytest.raises(execution.WorkerError, match="Ask for fewer actors") as error:
         execution.create_ray_execution_context(
             num_actors=1, processors=1000, start_seconds=2.0
         )
     assert "'CPU'" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"num_actors": 3, "processors": 500},
+            "num_actors=3 with processors=500 find",
+        ),
+        ({"processors": 1000}, "num_actors=1 with processors=1000 find no room .* has"),
+        ({"processors": 0.25, "gpus": 64}, "num_actors=1 with gpus=64 find no room on"),
+    ],
+)
+def test_a_local_instance_is_not_waited_for(instance, options, said):
+    began = time.monotonic()
+    with pytest.raises(execution.WorkerError, match=f"{said}.*Ask for fewer actors"):
+        execution.create_ray_execution_context(**options)
+    assert time.monotonic() - began < 60
+
+
+def test_a_second_context_without_room_names_the_first(instance, two):
+    # `two` has half a processor.
+    processors = int(instance.cluster_resources()["CPU"])
+    options = {"num_actors": 1, "processors": processors - 0.5}
+    first = execution.create_ray_execution_context(**options)
+    said = (
+        f"has {processors} processors. Another context of this program holds "
+        rf"{processors} of them: end it by its close\(\), or .*set_ray_execution_con"
+    )
+    with pytest.raises(execution.WorkerError, match=said):
+        execution.create_ray_execution_context(**options)
+    first.close()
+    execution.create_ray_execution_context(**options).close()
 
 
 def test_another_version_at_an_actor_is_an_error(instance, monkeypatch):

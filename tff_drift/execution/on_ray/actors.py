@@ -18,6 +18,8 @@ from tff_drift.execution.on_ray.actor import Actor, versions
 from tff_drift.execution.on_ray.stored import StoredObjects, reference_of
 from tff_drift.execution.worker import WorkerError
 
+# Those that have not ended.
+_open: weakref.WeakSet[Actors] = weakref.WeakSet()
 # Between calls of an actor that cannot be reached.
 _PAUSE_SECONDS = 1.0
 
@@ -73,11 +75,15 @@ class Actors:
           max_retries: How often a part is run again whose actor was lost.
 
         Raises:
-          WorkerError: If they do not start, or have other versions than this process.
+          WorkerError: If they find no room, do not start, or have other versions than
+            this process.
         """
+        here = cluster.session(ray)
+        others = [each for each in _open if each._session == here]
+        cluster.check_room(ray, places, [p for each in others for p in each.places])
         self.places = tuple(places)
         self._ray = ray
-        self._session = cluster.session(ray)
+        self._session = here
         self._is_closed = False
         self._start_seconds = start_seconds
         self._part_seconds = part_seconds
@@ -85,6 +91,7 @@ class Actors:
         self._max_concurrent_clients = max_concurrent_clients
         self._stored = StoredObjects(ray.put)
         self._actors = [self._start(place) for place in places]
+        _open.add(self)
         self._check(start_seconds)
 
     def _start(self, place: cluster.Place) -> Any:
@@ -367,6 +374,7 @@ class Actors:
         """Ends the actors, if they have not ended."""
         is_open = not self._is_closed
         self._is_closed = True
+        _open.discard(self)
         if not is_open or cluster.session(self._ray) != self._session:
             return
         for actor in self._actors:

@@ -10,7 +10,7 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from absl import logging
@@ -331,13 +331,16 @@ def places(
       gpus: The GPUs of each.
 
     Raises:
-      WorkerError: If there is no node with a processor, or a cluster's are to be shared
-        out among more actors than there are processors.
+      WorkerError: If there is no node with a processor, a cluster's are to be shared
+        out among more actors than there are processors, or a local instance is too
+        small.
     """
     nodes = processors_of_nodes(ray)
     if num_actors is None:
         # Sorted, so that the same nodes give the same places.
-        return [Place(processors or nodes[node], gpus, node) for node in sorted(nodes)]
+        found = [Place(processors or nodes[node], gpus, node) for node in sorted(nodes)]
+        check_room(ray, found)
+        return found
     each = processors or share(nodes.values(), num_actors)
     # A local instance never grows, and is one program's own.
     if processors is None and each < 1 and session(ray) != _local:
@@ -347,7 +350,43 @@ def places(
             "fewer actors, or say by processors= what each is to have: a part of a "
             "processor, or as many as nodes have that are to join."
         )
-    return [Place(each, gpus, None)] * num_actors
+    found = [Place(each, gpus, None)] * num_actors
+    check_room(ray, found)
+    return found
+
+
+def check_room(ray: Any, wanted: Sequence[Place], held: Sequence[Place] = ()) -> None:
+    """Raises if actors find no room in a local instance, which never grows.
+
+    Args:
+      ray: The package, connected.
+      wanted: What the actors are to have.
+      held: What actors of this process have there.
+
+    Raises:
+      WorkerError: If they find none; nothing is checked in a cluster.
+    """
+    if session(ray) != _local:
+        return
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    for name, kind in (("processors", "CPU"), ("gpus", "GPU")):
+        there = sum(node.get(kind, 0) for node in nodes)
+        taken = sum(getattr(place, name) for place in held)
+        asked = sum(getattr(place, name) for place in wanted)
+        # Ray counts in parts of 10,000.
+        if round(asked + taken - there, 4) <= 0:
+            continue
+        remedy = "Ask for fewer actors, or less for each."
+        if taken:
+            remedy = (
+                f"Another context of this program holds {taken:g} of them: end it by "
+                "its close(), or set both by set_ray_execution_context(), which does."
+            )
+        raise WorkerError(
+            f"num_actors={len(wanted)} with {name}={getattr(wanted[0], name):g} find "
+            f"no room on the local instance of Ray, which has {there:g} {name}. "
+            f"{remedy}"
+        )
 
 
 def session(ray: Any) -> tuple[str, str] | None:
