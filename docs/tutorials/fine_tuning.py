@@ -190,7 +190,9 @@ plt.show()
 
 # %% [markdown]
 # The model goes back into Keras whole, the backbone with its adapters. `save` keeps it
-# as any other.
+# as any other. Training takes its first weights from `fine_tuned`, so that it would go
+# on from these afterwards: to train once more from the start, run the notebook from the
+# top.
 
 # %%
 models.assign_to_keras3(results["SCAFFOLD"].model_weights, fine_tuned)
@@ -224,7 +226,8 @@ plt.show()
 # 1. Train the head alone, without `enable_lora`. What do the adapters add?
 # 2. Give all clients the same shares of subjects. Is there anything left for SCAFFOLD
 #    to do?
-# 3. Raise the rank. From which on does accuracy stay, while messages grow?
+# 3. Raise the rank, and run the notebook from the top, since Keras adds adapters to a
+#    layer once. From which on does accuracy stay, while messages grow?
 #
 # **Next:** [Models of Keras 3](../keras3.md) says what a frozen backbone
 # costs, for thirty and a hundred million weights;
