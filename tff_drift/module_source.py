@@ -40,7 +40,17 @@ def mistake(error: BaseException, path: pathlib.Path, line: int = 1) -> str:
     for frame in traceback.extract_tb(error.__traceback__):
         if frame.filename in called:
             line = frame.lineno or line
-    return f"{path}:{line}: {type(error).__name__}: {' '.join(text.split())}"
+    said = f"{path}:{line}: {type(error).__name__}: {' '.join(text.split())}"
+    return f"{said}{_remedy(error, path.absolute().parent)}"
+
+
+def _remedy(error: BaseException, folder: pathlib.Path) -> str:
+    """Returns what to do about a module that is beside the file that imports it."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    # One with a dot is of a package that was found.
+    if not name or not any((folder / each).exists() for each in (name, f"{name}.py")):
+        return ""
+    return f". It is beside the file: set PYTHONPATH={folder} in the environment"
 
 
 class ModuleSource:

@@ -221,6 +221,31 @@ def test_a_mistake_in_a_file_is_one_line_with_its_place(
         assert outcome.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("name", ["a_file_of_mine", "a_package_of_mine"])
+def test_a_module_beside_the_file_that_is_not_found_is_told_how_to(
+    run_command, tmp_path, monkeypatch, name
+):
+    if name == "a_file_of_mine":
+        (tmp_path / f"{name}.py").touch()
+    else:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+    path = tmp_path / "mine.py"
+    path.write_text(f"import {name}\n")
+    outcome = run_command("list", f"--plugin={path}")
+    assert outcome.status == 2
+    assert outcome.stderr.endswith(
+        f"No module named '{name}'. It is beside the file: set "
+        f"PYTHONPATH={tmp_path} in the environment\n"
+    )
+    # What is missing inside of it is another matter.
+    monkeypatch.syspath_prepend(tmp_path)
+    path.write_text(f"import {name}.nothing\n")
+    assert "PYTHONPATH" not in run_command("list", f"--plugin={path}").stderr
+    path.write_text(f"import {name}\n")
+    assert run_command("list", f"--plugin={path}").status == 0
+
+
 def test_its_flags_have_their_meaning_checked(outputs):
     assert "-> status 2" in outputs["other"]
     assert (
