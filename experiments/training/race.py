@@ -16,6 +16,7 @@ import pandas as pd
 import tasks
 from experiments.flags import declarations, settings, sweeps
 from experiments.flags.diagnoses import Race
+from experiments.flags.errors import UserError, as_user_errors
 from experiments.flags.flag import TPE
 from experiments.flags.placement import ON_THIS_MACHINE
 from experiments.reports import comparison, texts, writing
@@ -23,6 +24,8 @@ from experiments.reports import sweeps as report
 from experiments.training import comparison as runs_of_comparison
 from experiments.training import pool, searches
 from experiments.training import sweeps as training
+from tff_drift import checks, files
+from tff_drift.simulation.records.configuration import differences
 
 SEEDS = (1, 2)
 # How far from the rate that was diagnosed the search goes, and the server's rates.
@@ -30,6 +33,8 @@ _FACTOR, _COUNT = 4.0, 5
 _SERVER_RATES = "server_learning_rate=log:0.003:0.1:4"
 # Methods whose server normalizes what clients send: 1 is no rate for them.
 _ADAPTIVE = ("fed_adam", "fed_yogi", "fed_adagrad")
+# In the folder of a race: what was asked for, and the searches.
+_REQUEST, _TUNING = "race.json", "tuning"
 _RATES = ("client_learning_rate", "server_learning_rate")
 
 
@@ -56,8 +61,12 @@ def of_task(
       A function of the names of methods, which trains them and returns their table.
 
     Raises:
-      UserError: If a flag is not right.
+      UserError: If a number or a flag is not right.
     """
+    with as_user_errors(TypeError, ValueError):
+        checks.check_integer("points", points)
+        if rounds is not None:
+            checks.check_integer("rounds", rounds)
     given = {**flags, "task": task, "client_learning_rate": client_learning_rate}
     of_fed_avg = settings.resolve({**given, "algorithm": "fed_avg"})
     wanted = Race(
@@ -89,11 +98,13 @@ def run(race: Race, methods: Sequence[str]) -> pd.DataFrame:
 
     Raises:
       KeyboardInterrupt: On Ctrl-C; what is finished is kept.
-      UserError: If something asked for is not available, or every point of a method's
-        search diverged.
+      UserError: If something asked for is not available, the folder holds another
+        race, or every point of a method's search diverged.
     """
+    requests = [_request(race, method) for method in methods]
+    _check_folder(race)
     with pool.open_pool(race.placement, race.points) as opened:
-        found = [_search(race, method, opened) for method in methods]
+        found = [_search(each, opened) for each in requests]
     flags = {
         **{name: v for name, v in race.flags.items() if name not in _RATES},
         "algorithms": tuple(methods),
@@ -126,6 +137,36 @@ def run(race: Race, methods: Sequence[str]) -> pd.DataFrame:
     return table
 
 
+def _check_folder(race: Race) -> None:
+    """Raises if the folder holds another race, whose searches this one would change.
+
+    What else a race depends on is in the files of its searches and runs.
+    """
+    path = race.folder / _REQUEST
+    now = {
+        "points": int(race.points),
+        "rounds": int(race.rounds),
+        "client_learning_rate": float(race.client_rate),
+    }
+    if not path.exists():
+        # A race of before the file was kept goes on without it.
+        if not (race.folder / _TUNING).exists():
+            writing.make_output_dir(race.folder)
+            writing.write_json(path, now)
+        return
+    try:
+        others = differences(files.read_json(path), now)
+    except (OSError, AttributeError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{str(path)!r} cannot be read ({error}). Choose another output_dir."
+        ) from error
+    if others:
+        raise UserError(
+            f"output_dir {str(race.folder)!r} holds another race: "
+            f"{'; '.join(others)}. Ask for the same, or choose another output_dir."
+        )
+
+
 def places(table: pd.DataFrame, metric: str, higher_is_better: bool) -> pd.DataFrame:
     """Returns the first, those not separable from it, and those behind.
 
@@ -149,14 +190,14 @@ def places(table: pd.DataFrame, metric: str, higher_is_better: bool) -> pd.DataF
     return kept.assign(place=named)
 
 
-def _search(race: Race, method: str, opened: pool.Pool) -> str:
-    """Searches for the rates of a method; returns the file of the best point."""
+def _request(race: Race, method: str) -> sweeps.Sweep:
+    """Returns the search for the rates of a method."""
     low, high = race.client_rate / _FACTOR, race.client_rate * _FACTOR
     axes = [f"client_learning_rate=log:{low:.4g}:{high:.4g}:{_COUNT}"]
     if method in _ADAPTIVE:
         axes.append(_SERVER_RATES)
     flags = {name: v for name, v in race.flags.items() if name not in _RATES}
-    sweep = sweeps.request(
+    return sweeps.request(
         {
             **flags,
             "axes": axes,
@@ -168,9 +209,13 @@ def _search(race: Race, method: str, opened: pool.Pool) -> str:
             "sampler": TPE,
             "points": race.points,
             "prune": True,
-            "output_dir": str(race.folder / "tuning" / method),
+            "output_dir": str(race.folder / _TUNING / method),
         }
     )
+
+
+def _search(sweep: sweeps.Sweep, opened: pool.Pool) -> str:
+    """Searches for the rates of a method; returns the file of the best point."""
     report.write_protocol(sweep)
     report.write(sweep, training.run(sweep, opened), training.given_up)
     return str(sweep.folder / report.BEST)

@@ -191,6 +191,47 @@ def test_another_race_is_refused_before_it_is_measured(
     assert len(measured) == 1
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"points": 3}, "points was 2 and is now 3"),
+        ({"rounds": 6}, "rounds was 5 and is now 6"),
+        ({"client_learning_rate": 0.6}, "client_learning_rate was 0.3 and is now 0.6"),
+    ],
+)
+def test_another_race_from_python_is_refused_before_its_searches(
+    tmp_path, monkeypatch, changes, said
+):
+    def searched(*_):
+        raise NotImplementedError
+
+    def begin(**changes):
+        options = {"points": 2, "rounds": 5, "client_learning_rate": 0.3, **changes}
+        race.of_task("digits", tmp_path, **options)(["fed_avg", "scaffold"])
+
+    monkeypatch.setattr(race.pool, "open_pool", searched)
+    for _ in range(2):
+        with pytest.raises(NotImplementedError):
+            begin()
+    with pytest.raises(
+        errors.UserError, match=f"another race: {said}. Ask for the same"
+    ):
+        begin(**changes)
+    # One of before its file was kept goes on.
+    (tmp_path / "race.json").unlink()
+    (tmp_path / "tuning").mkdir()
+    with pytest.raises(NotImplementedError):
+        begin(**changes)
+
+
+@pytest.mark.parametrize("changes", [{"points": 0}, {"points": "6"}, {"rounds": -1}])
+def test_bad_numbers_of_a_race_from_python_are_refused(tmp_path, changes):
+    (name,) = changes
+    with pytest.raises(errors.UserError, match=f"{name} must be"):
+        race.of_task("digits", tmp_path / "race", client_learning_rate=0.3, **changes)
+    assert not (tmp_path / "race").exists()
+
+
 def test_a_race_that_does_not_say_how_it_was_goes_on(tmp_path, measured):
     """As version 0.2.0 wrote it."""
     asked = request(*SMALL, f"--output_dir={tmp_path}")
