@@ -75,7 +75,7 @@ def check_functional_metrics(model: tff.learning.models.FunctionalModel) -> None
     Raises:
       ValueError: If one is.
     """
-    update = getattr(model._update_metrics_state, "python_function", None)
+    update: Any = getattr(model._update_metrics_state, "python_function", None)
     if getattr(update, "__module__", None) != _FUNCTIONAL:
         return
     make = inspect.getclosurevars(update).nonlocals.get("metrics_constructor")

@@ -78,12 +78,11 @@ class Actors:
           WorkerError: If they find no room, do not start, or have other versions than
             this process.
         """
-        here = cluster.session(ray)
-        others = [each for each in _open if each._session == here]
-        cluster.check_room(ray, places, [p for each in others for p in each.places])
-        self.places = tuple(places)
+        self.places: tuple[cluster.Place, ...] = tuple(places)
         self._ray = ray
-        self._session = here
+        self._session: tuple[str, str] | None = cluster.session(ray)
+        others = [each for each in _open if each._session == self._session]
+        cluster.check_room(ray, places, [p for each in others for p in each.places])
         self._is_closed = False
         self._start_seconds = start_seconds
         self._part_seconds = part_seconds
