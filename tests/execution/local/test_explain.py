@@ -52,9 +52,8 @@ def test_without_an_argument_the_condition_is_told(fast):
     process = models.fed_avg()
     assert fast.explain(process.next).startswith("2 phases, argument not given\n")
     assert training(fast, process.next) == [
-        "vectorized in lockstep or one by one: vectorized if at least 4 steps come "
-        "together on average, at most 8 times as many are taken alone, and on CPUs "
-        "state and convolutions are small"
+        "vectorized in lockstep or one by one: vectorized if there are at least 4 "
+        "clients, or 40 steps, and state and convolutions are small"
     ]
 
 

@@ -162,8 +162,79 @@ def test_a_chunk_of_large_clients_holds_eight_at_most():
     ],
 )
 def test_vectorizing_wants_four_steps_together(turns, holds, reason):
+    steps = [[LockstepSteps(*turn) for turn in turns]]
+    assert policy.vectorizing_pays(LIMITS, steps, 1, False) == (holds, reason)
+    # On CPUs one client, or three that take few steps.
+    for num_clients in (1, 3) if sum(a * b for a, b in turns) < 40 else (1,):
+        decision = policy.vectorizing_pays(
+            LIMITS, steps, 1, True, num_clients=num_clients
+        )
+        assert decision == (holds, reason)
+
+
+@pytest.mark.parametrize(
+    ("turns", "num_clients", "num_patch_values", "holds", "reason"),
+    [
+        (
+            [(4, 3), (3, 1)],
+            4,
+            0,
+            True,
+            "15 steps come in 4 lockstep steps, fewer than 4 together on average, but "
+            "of at least 4 clients",
+        ),
+        (
+            [(1, 13)],
+            10,
+            1,
+            True,
+            "0 steps come together, too few beside the 13 alone, but of at least 4 "
+            "clients",
+        ),
+        (
+            [(3, 13), (1, 1)],
+            3,
+            0,
+            True,
+            "39 steps come in 13 lockstep steps, fewer than 4 together on average, and "
+            "1 alone, but at least 40 in all",
+        ),
+        (
+            [(3, 13)],
+            3,
+            0,
+            False,
+            "39 steps come in 13 lockstep steps, fewer than 4 together on average",
+        ),
+        (
+            [(3, 14)],
+            3,
+            1,
+            False,
+            "42 steps come in 14 lockstep steps, fewer than 4 together on average",
+        ),
+        (
+            [(1, 40)],
+            2,
+            0,
+            True,
+            "0 steps come together, too few beside the 40 alone, but at least 40 in "
+            "all",
+        ),
+        ([(1, 40)], 1, 0, False, "0 steps come together, too few beside the 40 alone"),
+    ],
+)
+def test_few_clients_are_vectorized_on_cpus(
+    turns, num_clients, num_patch_values, holds, reason
+):
+    """Four clients, or forty steps of fewer without convolutions."""
     decision = policy.vectorizing_pays(
-        LIMITS, [[LockstepSteps(*turn) for turn in turns]], 1, True
+        LIMITS,
+        [[LockstepSteps(*turn) for turn in turns]],
+        1,
+        True,
+        num_patch_values=num_patch_values,
+        num_clients=num_clients,
     )
     assert decision == (holds, reason)
 

@@ -85,6 +85,7 @@ class RunnablePhase:
         self.why_one_by_one = ""
         self._kept: frozenset[Leaf] = frozenset()
         self._result = result
+        self._has_run = False
         if phase.server:
             wanted = later.union(zeros, accumulated, at_clients)
             function = PhaseFunction(phase.server, wanted, graphs)
@@ -119,7 +120,10 @@ class RunnablePhase:
             groups = self.vectorized.route(values, num_clients).groups
         start = time.perf_counter()
         values.update(self._run_clients(values, groups, num_clients))
-        if self.trains and time.perf_counter() - start > _SLOW_SECONDS:
+        # The first time, TensorFlow's functions are built and optimized.
+        is_slow = self._has_run and time.perf_counter() - start > _SLOW_SECONDS
+        self._has_run = True
+        if is_slow and self.trains:
             advice = self._placement.advice(num_clients, len(groups))
             if advice is not None:
                 logging.log_first_n(logging.WARNING, "A faster round: %s.", 1, advice)

@@ -123,6 +123,7 @@ def vectorizing_pays(
     on_cpus: bool,
     goes_back: bool = False,
     num_patch_values: float = 0,
+    num_clients: int = 1,
 ) -> Decision:
     """Decides whether a cohort is faster vectorized than one client after the other.
 
@@ -135,6 +136,7 @@ def vectorizing_pays(
       num_patch_values: How many values the patches have that the convolutions of a
         client's step, with their gradients, multiply with its filters; infinite if
         that is not known.
+      num_clients: How many clients the groups have.
     """
     convolutions = _convolutions_pay(limits, num_patch_values, on_cpus)
     if not convolutions.holds:
@@ -142,7 +144,7 @@ def vectorizing_pays(
     masked = any(len({turn.num_clients for turn in turns}) > 1 for turns in groups)
     most = limits.largest_masked_bytes if masked else limits.largest_state_bytes
     if on_cpus and state_bytes > most:
-        sizes = "unequal sizes" if masked else "one size"
+        sizes = "unequal sizes, or with short batches," if masked else "one size"
         return Decision(
             False,
             f"a client's state takes {state_bytes / 2**20:.1f} MiB, and clients of "
@@ -155,7 +157,14 @@ def vectorizing_pays(
             f"{steps} steps are few for the time that it takes to build the function "
             "of unequal clients that go back",
         )
-    return _steps_come_together(limits, [turn for turns in groups for turn in turns])
+    together = _steps_come_together(
+        limits, [turn for turns in groups for turn in turns]
+    )
+    if together.holds or not on_cpus:
+        return together
+    return _clients_are_enough(
+        limits, num_clients, steps, num_patch_values > 0, together.reason
+    )
 
 
 def may_name_few_rows(limits: Limits, state_bytes: int) -> bool:
@@ -240,19 +249,38 @@ def _steps_come_together(limits: Limits, turns: Sequence[LockstepSteps]) -> Deci
     )
 
 
-def when_vectorized(limits: Limits, batch_clients: bool | None) -> str:
+def _clients_are_enough(
+    limits: Limits, num_clients: int, steps: int, convolves: bool, few: str
+) -> Decision:
+    if num_clients >= limits.enough_clients:
+        reason = f"{few}, but of at least {limits.enough_clients} clients"
+        return Decision(True, reason)
+    enough = num_clients > 1 and steps >= limits.enough_steps and not convolves
+    if enough:
+        few += f", but at least {limits.enough_steps} in all"
+    return Decision(enough, few)
+
+
+def when_vectorized(
+    limits: Limits, batch_clients: bool | None, on_cpus: bool = True
+) -> str:
     """Returns which cohorts are vectorized, in words.
 
     Args:
       limits: The limits of the context.
       batch_clients: The context's option.
+      on_cpus: Whether clients are trained on CPUs.
     """
     if batch_clients:
         return "batch_clients is True"
+    if on_cpus:
+        return (
+            f"vectorized if there are at least {limits.enough_clients} clients, or "
+            f"{limits.enough_steps} steps, and state and convolutions are small"
+        )
     return (
         f"vectorized if at least {limits.steps_together} steps come together on "
-        f"average, at most {limits.alone_for_one} times as many are taken alone, and "
-        "on CPUs state and convolutions are small"
+        f"average, and at most {limits.alone_for_one} times as many are taken alone"
     )
 
 

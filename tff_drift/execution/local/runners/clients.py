@@ -181,7 +181,9 @@ class VectorizedClients(ManyClients):
         super().__init__(
             function,
             distinct(self._datasets.values()),
-            policy.when_vectorized(options.limits, self._always),
+            policy.when_vectorized(
+                options.limits, self._always, options.placement.on_cpus
+            ),
         )
         # There are no functions for this yet.
         self._runner = _build_runner(function, summed, options)
@@ -230,6 +232,7 @@ class VectorizedClients(ManyClients):
                 self._options.placement.on_cpus,
                 self._runner.goes_back,
                 self._runner.num_patch_values(groups),
+                sum(len(group.clients) for group in groups),
             )
             if not pays:
                 return Route((), reason)
