@@ -108,6 +108,13 @@ WORKS = {
     "words_mixed": Work("words", 10, 60),
     # For UGA, which does not trace the last epoch.
     "dense_epochs": Work("dense", 100, 400, epochs=5),
+    # Few clients, or few steps that come together.
+    "dense_2": Work("dense", 2, 60, epochs=5),
+    "dense_3": Work("dense", 3, 60, epochs=5),
+    "table_3": Work("table", 3, 60, epochs=5, adam=True),
+    "dense_zipf_10": Work("dense", 10, 100, zipf=True),
+    "logistic_zipf_10": Work("logistic", 10, 100, zipf=True),
+    "table_zipf_10": Work("table", 10, 100, zipf=True, adam=True),
     "logistic_10": Work("logistic", 10),
     "logistic_100": Work("logistic", 100),
     "logistic_1000": Work("logistic", 1000),

@@ -1,9 +1,9 @@
 """Seconds per training round: TFF's native execution, ours, and other frameworks.
 
     python benchmarks/rounds.py [--rounds 9] [--only logistic_mixed,cnn_10]
-        [--algorithms build_fed_avg,build_fed_dc] [--contexts native,local,gpu]
-        [--operation_threads 1] [--processor_time] [--by_hand] [--fedjax PYTHON]
-        [--pfl PYTHON]
+        [--algorithms build_fed_avg,build_fed_dc]
+        [--contexts native,local,one_by_one,gpu] [--operation_threads 1]
+        [--processor_time] [--by_hand] [--fedjax PYTHON] [--pfl PYTHON]
 
 Clients hold random examples with the shapes of EMNIST, or for the LSTM and the GRU
 sequences of 80 characters. In the mixed works they are of unequal sizes, drawn anew for
@@ -12,17 +12,19 @@ every round and shuffled; in the others they are equal and the same in every rou
 batches are given.
 
 All take turns, round by round, so that they meet the same load of the machine, and the
-ratios of their medians are what counts. `gpu` is the local context with all computation
-on the GPUs of this machine. The other frameworks run in environments of their own,
-given by their Python programs, on the same clients and draws; see `peers.py`. On a
-machine that others use, `--processor_time` counts what this program takes alone.
-`--by_hand` adds FedAvg of a few models by hand, see `by_hand.py`.
+ratios of their medians are what counts. `one_by_one` is the local context with
+`batch_clients=False`, `gpu` with all computation on the GPUs of this machine. The other
+frameworks run in environments of their own, given by their Python programs, on the same
+clients and draws; see `peers.py`. On a machine that others use, `--processor_time`
+counts what this program takes alone. `--by_hand` adds FedAvg of a few models by hand,
+see `by_hand.py`.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import os
 import platform
 import statistics
@@ -158,6 +160,9 @@ def main() -> None:
     create = {
         "native": execution.create_native_execution_context,
         "local": execution.create_local_execution_context,
+        "one_by_one": functools.partial(
+            execution.create_local_execution_context, batch_clients=False
+        ),
         "gpu": _create_gpu_context,
     }
     contexts = {name: create[name]() for name in options.contexts.split(",")}

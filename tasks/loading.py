@@ -73,12 +73,12 @@ def _checked(name: str, built: Any) -> tuple[definitions.Clients, definitions.Mo
     """Returns what a task's `build` returned; raises a `TypeError` if it is no task."""
     about = f"build of task {checks.shown(name)}"
     if not (
-        isinstance(built, tuple)
+        isinstance(built, (tuple, list))
         and len(built) == 2
         and isinstance(built[0], definitions.Clients)
     ):
         found = type(built).__name__
-        if isinstance(built, tuple):
+        if isinstance(built, (tuple, list)):
             found = f"({', '.join(type(each).__name__ for each in built)})"
         raise TypeError(
             f"{about} must return (tasks.Clients(train, test), model_fn), found "

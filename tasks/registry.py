@@ -60,7 +60,10 @@ class TaskDefinition:
     def __post_init__(self) -> None:
         for name in ("name", "description", "accuracy_metric"):
             checks.check_text(name, getattr(self, name))
-        checks.check_file_name("name of a task", self.name)
+        # A name may be of folders within each other, as "mine/letters".
+        parts = self.name.split("/")
+        for part in parts if all(parts) else [self.name]:
+            checks.check_file_name("name of a task", part)
         if not isinstance(self.options, tuple) or not all(
             isinstance(option, Option) for option in self.options
         ):
@@ -97,7 +100,8 @@ class TaskDefinition:
                     f"{about}: {option.name!r} is an argument of tasks.load itself. "
                     "Choose another name."
                 )
-            option.check(option.default, f"{about}: default of {option.name!r}")
+            if option.default is not None:
+                option.check(option.default, f"{about}: default of {option.name!r}")
 
     def builder(self) -> Callable[..., tuple[Any, Any]]:
         """Returns the function `build`, imported."""

@@ -335,7 +335,7 @@ def check_file_name(name: str, value: Any) -> None:
         character that cannot be printed.
     """
     check_text(name, value)
-    if value in (".", "..") or "/" in value or "\\" in value or not value.isprintable():
+    if value in (".", "..") or "/" in value or not value.isprintable():
         raise ValueError(
             f"{name} names a folder, found {shown(value)}. Give it neither separators "
             "nor dots alone, as in 'my_name'."

@@ -17,10 +17,8 @@ import tasks
 from experiments.flags import own_flags, table
 from experiments.flags.flag import (
     ALGORITHM,
-    DIAGNOSE,
     OPTION_GROUPS,
     RUNS,
-    SWEEP,
     TASK,
     TASKS,
     TRAIN,
@@ -32,17 +30,8 @@ from tff_drift import from_source, value_types
 from tff_drift.method_specs import Method
 from tff_drift.value_types import Option
 
-# What some command calls so that has options of methods or tasks, besides the flags of
-# all: a flag of this name would be taken for it.
-_TAKEN = {
-    *("help", "action", "axes"),
-    *(
-        flag.name
-        for command in (SWEEP, DIAGNOSE)
-        for group in own_flags.OWN[command].values()
-        for flag in group
-    ),
-}
+# Words of commands, for which a flag of this name would be taken.
+_TAKEN = ("help", "action", "axes")
 
 
 def flags_of(command: str) -> dict[str, Flag]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from experiments.flags.flag import SCALES
 from experiments.presets.preset import Output, Preset, Scale, Search, Study, Variant
 from tff_drift import checks
@@ -37,8 +39,8 @@ def check(preset: Preset) -> None:
         checks.check_text(f"{about}: {name}", getattr(preset, name))
     for name, scale in zip(SCALES, (preset.local, preset.paper), strict=True):
         checks.check_instance(f"{about}: {name}", scale, Scale, "a Scale")
-        checks.check_positive(f"{about}: hours", scale.hours)
-        checks.check_positive(f"{about}: gigabytes", scale.gigabytes)
+        checks.check_non_negative(f"{about}: hours", scale.hours)
+        checks.check_non_negative(f"{about}: gigabytes", scale.gigabytes)
         _check_list(f"{about}: studies", scale.studies, Study)
         for study in scale.studies:
             checks.check_file_name(f"{about}: part", study.part)
@@ -65,9 +67,9 @@ def _check_study(about: str, study: Study) -> None:
     if study.search is not None:
         checks.check_instance(f"{about}: search", study.search, Search, "a Search")
         _check_search(about, study.search, study.variants)
-    if len(study.outputs):
-        _check_list(f"{about}: outputs", study.outputs, Output)
+    checks.check_list(f"{about}: outputs", study.outputs, "a list of Output")
     for output in study.outputs:
+        checks.check_instance(f"{about}: outputs", output, Output, "a list of Output")
         checks.check_file_name(f"{about}: name of an output", output.name)
     _check_different(f"{about}: outputs", [each.name for each in study.outputs])
     checks.check_instance(f"{about}: columns", study.columns, Mapping, "a mapping")
@@ -87,8 +89,9 @@ def _check_search(about: str, search: Search, variants: Sequence[Variant]) -> No
         _check_task_is_absent(of_grid, grid)
         for flag, values in grid.items():
             name = f"{of_grid}: {flag}"
-            checks.check_list(name, values, "a list of values")
-            if not values:
+            if not isinstance(values, np.ndarray):
+                checks.check_list(name, values, "a list of values")
+            if not len(values):
                 raise ValueError(f"{name} must have at least one value, found none.")
     # What variants before one have, which is what it can take of them.
     known: dict[str, set[str]] = {}
@@ -105,7 +108,7 @@ def _check_taken(
 ) -> set[str]:
     """Raises unless a variant takes what those before it have; returns the flags."""
     taken = search.taken[label]
-    if not isinstance(taken, tuple) or len(taken) != 2:
+    if not isinstance(taken, (tuple, list)) or len(taken) != 2:
         raise TypeError(
             f"{about} must be a pair of a label and names of flags, found "
             f"{checks.shown(taken)}."
@@ -117,6 +120,11 @@ def _check_taken(
             f"it, which are {checks.listed(known) or 'none'}."
         )
     checks.check_list(f"{about}: flags", names, "a list of names")
+    if not known[source]:
+        raise ValueError(
+            f"{about}: {checks.shown(source)} has no flags of its own, nor a grid. "
+            "Those of the study are shared anyway."
+        )
     for name in names:
         checks.check_one_of(f"{about}: a flag", name, sorted(known[source]))
         if name in search.grids.get(label, {}):

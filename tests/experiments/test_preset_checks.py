@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from experiments import presets
@@ -40,6 +41,23 @@ def register():
 
 def test_a_preset_without_mistakes(register):
     studies.check(register(preset(STUDY, dataclasses.replace(STUDY, part="two"))))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"grids": {"a": {"client_learning_rate": np.array([0.1, 0.2])}}},
+        {"taken": {"b": ["a", ["client_learning_rate"]]}},
+    ],
+)
+def test_arrays_and_lists_are_lists(register, changed):
+    register(preset(dataclasses.replace(STUDY, **with_search(**changed))))
+
+
+def test_what_is_taken_of_a_variant_without_flags(register):
+    changed = with_search(grids={})
+    with pytest.raises(ValueError, match="'a' has no flags of its own, nor a grid"):
+        register(preset(dataclasses.replace(STUDY, **changed)))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +153,7 @@ def test_what_does_not_fit_is_named_when_it_is_registered(register, changed, tol
         ),
         (preset(), "'mine': studies must have at least one Study, found none"),
         (preset("one"), "'mine': studies must be a list of Study, found 'one'"),
-        (preset(STUDY, hours=0), "'mine': hours must be "),
+        (preset(STUDY, hours=-1), "'mine': hours must be "),
         (preset(STUDY, gigabytes="1"), "'mine': gigabytes must be "),
         (preset(STUDY, name=".."), "name of a preset names a folder, found '..'"),
         (dataclasses.replace(preset(STUDY), summary=""), "summary must not be empty"),

@@ -105,13 +105,13 @@ def define(*options, name="mine"):
     return tasks.TaskDefinition(name, "Mine.", options, "some.module.build")
 
 
-@pytest.mark.parametrize("name", ["..", ".", "a/b", "a\\b", "a\nb", "/tmp", "a/"])
+@pytest.mark.parametrize("name", ["..", ".", "a/../b", "a\nb", "/tmp", "a/"])
 def test_a_task_has_a_name_that_a_folder_can_have(name):
     with pytest.raises(ValueError, match="name of a task names a folder, found"):
         define(name=name)
 
 
-@pytest.mark.parametrize("name", ["my task", "a.b", "a-b", "η=1", "..."])
+@pytest.mark.parametrize("name", ["my task", "a.b", "a-b", "η=1", "...", "a/b"])
 def test_a_task_may_have_any_other_name(name):
     assert define(name=name).name == name
 
@@ -141,7 +141,6 @@ def test_an_option_is_not_called_as_an_argument_of_load(name):
     [
         ("count", "one", "must be an integer, found 'one'"),
         ("count", 0, "must be at least 1, found 0"),
-        ("count", None, "must be an integer, found None"),
         ("flag", 1, "must be True or False, found 1"),
     ],
 )
@@ -153,8 +152,9 @@ def test_a_default_is_a_value_of_its_option(value_type, default, told):
         define(tasks.Option("depth", value_type, "It.", default))
 
 
-def test_a_default_of_none_is_one_where_it_may_be():
-    option = tasks.Option("depth", "count", "It.", may_be_none=True)
+@pytest.mark.parametrize("may_be_none", [False, True])
+def test_an_option_may_have_no_default(may_be_none):
+    option = tasks.Option("depth", "count", "It.", may_be_none=may_be_none)
     assert define(option).options == (option,)
 
 

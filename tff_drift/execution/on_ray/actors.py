@@ -91,7 +91,11 @@ class Actors:
         self._stored = StoredObjects(ray.put)
         self._actors = [self._start(place) for place in places]
         _open.add(self)
-        self._check(start_seconds)
+        try:
+            self._check(start_seconds)
+        except BaseException:
+            self.close()
+            raise
 
     def _start(self, place: cluster.Place) -> Any:
         strategy: Any = "SPREAD"
@@ -129,7 +133,6 @@ class Actors:
             theirs, ours = found["versions"], versions()
             differing = [name for name in ours if theirs[name] != ours[name]]
             if differing:
-                self.close()
                 raise WorkerError(
                     f"The actor on node {checks.shown(found['node'])} has "
                     + ", ".join(f"{name} {theirs[name]}" for name in differing)
