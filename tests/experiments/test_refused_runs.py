@@ -119,8 +119,8 @@ def test_a_client_whose_data_is_bad(run_command, tmp_path):
     assert outcome.status == 2
     assert "Traceback" not in outcome.stderr
     assert (
-        f"tff-drift: error: {path}: client 'HAMLET' of split 'test' has other examples "
-        "than were written"
+        f"tff-drift: error: task shakespeare_character: {path}: client 'HAMLET' of "
+        "split 'test' has other examples than were written"
     ) in outcome.stderr
 
 
