@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from experiments.flags.flag import SCALES
 from experiments.presets.preset import Output, Preset, Scale, Search, Study, Variant
 from tff_drift import checks
@@ -89,9 +87,10 @@ def _check_search(about: str, search: Search, variants: Sequence[Variant]) -> No
         _check_task_is_absent(of_grid, grid)
         for flag, values in grid.items():
             name = f"{of_grid}: {flag}"
-            if not isinstance(values, np.ndarray):
-                checks.check_list(name, values, "a list of values")
-            if not len(values):
+            # NumPy, whose arrays are taken too, is slow to import.
+            listed = values.tolist() if hasattr(values, "tolist") else values
+            checks.check_list(name, listed, "a list of values")
+            if not listed:
                 raise ValueError(f"{name} must have at least one value, found none.")
     # What variants before one have, which is what it can take of them.
     known: dict[str, set[str]] = {}
