@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests import keras3_models
+from tests import keras3_models, tiers
 from tff_drift import algorithms, execution, models, simulation
 
 RANDOM = np.random.default_rng(7)
@@ -105,7 +105,7 @@ def begins(keras, saved):
 WAYS = ["set", "loaded", "weights loaded", "given", "given as a path", "cloned"]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", tiers.first(["loaded", "given"], WAYS))
 def test_training_and_evaluation_normalize_by_what_was_learned(keras, saved, way):
     build, given = begins(keras, saved)[way]
     function = model_fn(keras, build)

@@ -40,8 +40,9 @@ def test_list_of_a_name_shows_all_of_it(run_command):
 def test_list_of_one_kind(run_command):
     assert "fed_adam" not in run_command("list", "tasks").stdout
     assert "Dirichlet" not in run_command("list", "algorithms").stdout
+    presets = run_command("list", "presets").stdout
     for name in PRESETS:
-        assert f"\n  {name} " in run_command("list", "presets").stdout
+        assert f"\n  {name} " in presets
     outcome = run_command("list", "task")
     assert outcome.status == 2
     assert outcome.stderr == (

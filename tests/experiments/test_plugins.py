@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from experiments.flags import placement
+from tests import tiers
 from tests.experiments import programs
 from tests.forks.programs import PATIENCE, python
 
@@ -154,7 +155,7 @@ def test_its_preset_runs(outputs):
     assert config["circumstances"]["plugin"] == [str(outputs["folder"] / "mine.py")]
 
 
-@pytest.mark.parametrize("command", ["analyze", "report"])
+@pytest.mark.parametrize("command", tiers.first([0], ["analyze", "report"]))
 @pytest.mark.parametrize("of", ["train", "compare", "preset"])
 def test_its_runs_say_what_is_to_be_given_where_it_is_not(
     run_command, outputs, tmp_path, command, of
