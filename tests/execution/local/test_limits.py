@@ -67,9 +67,20 @@ def test_products_are_small_where_batches_are(monkeypatch, small, weights):
 
 
 def test_states_stay_at_clients_from_a_size_on():
+    class Cohort:
+        def __init__(self, state_nbytes):
+            self.state_nbytes = state_nbytes
+
+        def batches(self):
+            return []
+
+        def run(self, process, server_state, data, states_stay):
+            return states_stay
+
     limits = execution.Limits(collected_state_bytes=100)
-    assert not policy.keep_states_at_clients(limits, 100)
-    assert policy.keep_states_at_clients(limits, 101)
+    context = execution.create_local_execution_context(limits=limits)
+    assert not context.run_round(None, None, Cohort(100))
+    assert context.run_round(None, None, Cohort(101))
 
 
 @pytest.mark.parametrize(("largest", "is_product"), [(24, True), (23, False)])

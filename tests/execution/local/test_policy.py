@@ -304,14 +304,13 @@ def test_convolutions_are_vectorized_where_they_are_small(
 
 
 def test_what_is_too_large_with_one_example_is_not_even_tried():
-    assert policy.vectorizing_may_pay(LIMITS, None, 1_400_000).holds
-    assert not policy.vectorizing_may_pay(LIMITS, None, 1_400_001).holds
-    assert policy.vectorizing_may_pay(LIMITS, True, 1_400_001).holds
+    assert policy.convolutions_pay(LIMITS, 1_400_000).holds
+    assert not policy.convolutions_pay(LIMITS, 1_400_001).holds
 
 
 def test_tables_are_trained_on_the_rows_that_few_numbers_name():
     assert policy.name_few_rows(LIMITS, 2**15, 2**16)
     assert not policy.name_few_rows(LIMITS, 2**15 + 1, 2**16)
     # Steps on a small table are quick anyway.
-    assert policy.may_name_few_rows(LIMITS, 2**16)
-    assert not policy.may_name_few_rows(LIMITS, 2**16 - 1)
+    assert policy.name_few_rows(LIMITS, 0, 2**16)
+    assert not policy.name_few_rows(LIMITS, 0, 2**16 - 1)

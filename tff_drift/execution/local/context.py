@@ -52,7 +52,7 @@ class LocalExecutionContext(RoundRunner, compat.framework.SyncContext):
         Returns:
           The output of the round, without the clients' states.
         """
-        stay = policy.keep_states_at_clients(self._limits, cohort.state_nbytes)
+        stay = cohort.state_nbytes > self._limits.collected_state_bytes
         return cohort.run(process, server_state, cohort.batches(), states_stay=stay)
 
     def invoke(self, comp: Any, arg: Any) -> Any:

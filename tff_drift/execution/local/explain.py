@@ -8,7 +8,6 @@ from typing import Any
 
 from tff_drift import checks
 from tff_drift.execution.local.aggregation import Form
-from tff_drift.execution.local.options import Placement
 from tff_drift.execution.local.phases import RunnablePhase, RunnablePlan
 from tff_drift.execution.local.plan import Leaf
 from tff_drift.execution.local.policy import LockstepSteps
@@ -39,15 +38,12 @@ def explain_plan(
     yield f"clients: {_device(devices)}, {at_a_time} at a time unless said otherwise"
     for number, phase in enumerate(phases, 1):
         yield f"phase {number}"
-        for line in _explain_phase(phase, values, num_clients, placement):
+        for line in _explain_phase(phase, values, num_clients):
             yield f"  {line}"
 
 
 def _explain_phase(
-    phase: RunnablePhase,
-    values: Mapping[Leaf, Any] | None,
-    num_clients: int,
-    placement: Placement,
+    phase: RunnablePhase, values: Mapping[Leaf, Any] | None, num_clients: int
 ) -> Iterator[str]:
     if phase.server is not None:
         operations = _counted(len(phase.phase.server), "operation")
@@ -55,17 +51,14 @@ def _explain_phase(
     if phase.clients is not None:
         operations = _counted(len(phase.phase.clients), "operation")
         yield f"clients: one function of {operations}"
-        for line in _explain_clients(phase, values, num_clients, placement):
+        for line in _explain_clients(phase, values, num_clients):
             yield f"  {line}"
     for number, form in enumerate(phase.aggregator.forms, 1):
         yield f"aggregation {number}: {form.kind}, {_types(form)}"
 
 
 def _explain_clients(
-    phase: RunnablePhase,
-    values: Mapping[Leaf, Any] | None,
-    num_clients: int,
-    placement: Placement,
+    phase: RunnablePhase, values: Mapping[Leaf, Any] | None, num_clients: int
 ) -> Iterator[str]:
     vectorized = phase.vectorized
     groups: Sequence[Any] = ()
@@ -83,8 +76,8 @@ def _explain_clients(
             yield f"vectorized in lockstep: {checks.shortened(reason)}"
         for group in groups:
             yield f"  {_clients(group.clients)}: {_steps(group.lockstep_steps)}"
-    advice = placement.advice(num_clients, len(groups))
-    if phase.trains and advice is not None:
+    advice = phase.advice(num_clients, len(groups))
+    if advice is not None:
         yield advice
 
 

@@ -46,53 +46,14 @@ _REPEATABLE = frozenset(
     }
 )
 # Operations that compute no number, or none that depends on the order of arithmetic.
-_MOVING = frozenset(
-    {
-        "BroadcastTo",
-        "Cast",
-        "ConcatV2",
-        "Const",
-        "EnsureShape",
-        "Equal",
-        "ExpandDims",
-        "Fill",
-        "GatherV2",
-        "Greater",
-        "GreaterEqual",
-        "Identity",
-        "IdentityN",
-        "Less",
-        "LessEqual",
-        "LogicalAnd",
-        "LogicalNot",
-        "LogicalOr",
-        "Maximum",
-        "Minimum",
-        "NoOp",
-        "NotEqual",
-        "OneHot",
-        "OnesLike",
-        "Pack",
-        "Pad",
-        "PadV2",
-        "ParseExampleV2",
-        "ParseSingleExample",
-        "Placeholder",
-        "Reshape",
-        "ReverseV2",
-        "SelectV2",
-        "Shape",
-        "Slice",
-        "Split",
-        "SplitV",
-        "Squeeze",
-        "StridedSlice",
-        "Tile",
-        "Transpose",
-        "Unpack",
-        "ZerosLike",
-    }
-)
+_MOVING_NAMES = """
+    BroadcastTo Cast ConcatV2 Const EnsureShape Equal ExpandDims Fill GatherV2
+    Greater GreaterEqual Identity IdentityN Less LessEqual LogicalAnd LogicalNot
+    LogicalOr Maximum Minimum NoOp NotEqual OneHot OnesLike Pack Pad PadV2
+    ParseExampleV2 ParseSingleExample Placeholder Reshape ReverseV2 SelectV2 Shape
+    Slice Split SplitV Squeeze StridedSlice Tile Transpose Unpack ZerosLike
+"""
+_MOVING = frozenset(_MOVING_NAMES.split())
 # What loops over gathered batches take.
 BUT_LAST_EPOCHS, LAST_EPOCH, BACK = "but_last_epochs", "last_epoch", "back"
 _PART = re.compile(rf"(?:^|/)({BUT_LAST_EPOCHS}|{LAST_EPOCH}|{BACK})(?:_\d+)?$")

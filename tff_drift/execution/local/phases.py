@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 from absl import logging
 
 from tff_drift import aligned_memory, compat
@@ -121,18 +120,18 @@ class RunnablePhase:
         start = time.perf_counter()
         values.update(self._run_clients(values, groups, num_clients))
         # The first time, TensorFlow's functions are built and optimized.
-        is_slow = self._has_run and time.perf_counter() - start > _SLOW_SECONDS
-        self._has_run = True
-        if is_slow and self.trains:
-            advice = self._placement.advice(num_clients, len(groups))
+        if self._has_run and time.perf_counter() - start > _SLOW_SECONDS:
+            advice = self.advice(num_clients, len(groups))
             if advice is not None:
                 logging.log_first_n(logging.WARNING, "A faster round: %s.", 1, advice)
+        self._has_run = True
 
-    @property
-    def trains(self) -> bool:
-        """Whether clients pass over datasets."""
+    def advice(self, num_clients: int, num_groups: int) -> str | None:
+        """See `Placement.advice`: None for clients that pass over no datasets."""
         inputs = [leaf for step in self.phase.clients for leaf in step.inputs]
-        return any(sequences.is_sequence(leaf.type_signature) for leaf in inputs)
+        if not any(sequences.is_sequence(leaf.type_signature) for leaf in inputs):
+            return None
+        return self._placement.advice(num_clients, num_groups)
 
     def _run_clients(
         self, values: LeafValues, groups: Sequence[Any], num_clients: int
@@ -381,7 +380,7 @@ class PlanCache:
             content = hashlib.sha256(serialized).digest()
             plan = self._plans.get(content)
             if plan is None:
-                plan = RunnablePlan(_plan(computation), self._options)
+                plan = RunnablePlan(build_plan(computation), self._options)
                 self._plans[content] = plan
             self._recent[content] = plan
             self._recent.move_to_end(content)
@@ -394,11 +393,3 @@ class PlanCache:
             )
             self._known[key] = (forget, plan, assemble)
             return plan, assemble
-
-
-def _plan(computation: Any) -> Plan:
-    """Replaces intrinsics as TFF's native compiler does, and plans the rest."""
-    block, _ = tff.tensorflow.replace_intrinsics_with_bodies(
-        computation.to_building_block()
-    )
-    return build_plan(block)

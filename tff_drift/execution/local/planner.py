@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from tff_drift import compat
 from tff_drift.execution.local import language
@@ -31,12 +32,11 @@ from tff_drift.execution.local.plan import (
 _MAX_BITWIDTH = 62
 
 
-def build_plan(block: compat.framework.ComputationBuildingBlock) -> Plan:
+def build_plan(computation: Any) -> Plan:
     """Plans a computation.
 
     Args:
-      block: The computation, a function, without the intrinsics that TFF's compiler
-        replaces.
+      computation: A `tff.Computation`.
 
     Returns:
       The plan.
@@ -45,6 +45,10 @@ def build_plan(block: compat.framework.ComputationBuildingBlock) -> Plan:
       NotImplementedError: If the computation holds something that the local
         execution context does not support.
     """
+    # As TFF's native compiler does.
+    block, _ = tff.tensorflow.replace_intrinsics_with_bodies(
+        computation.to_building_block()
+    )
     planner = _Planner()
     function = planner.evaluate(block, {})
     types = language.function_type(function)
@@ -109,12 +113,9 @@ class _Planner(language.Interpreter):
         result_type = block.type_signature.result
         if name in _REARRANGING:
             return argument
-        if name in _AT_SERVER:
+        if name in _MAPS:
             function, value = argument
-            return self._run(function, value, result_type, False)
-        if name in _AT_CLIENTS:
-            function, value = argument
-            return self._run(function, value, result_type, True)
+            return self._run(function, value, result_type, _MAPS[name])
         if name in _WITHOUT_ARGUMENT:
             at_clients = _WITHOUT_ARGUMENT[name]
             return self._run(argument, None, result_type, at_clients)
@@ -159,14 +160,14 @@ class _Planner(language.Interpreter):
         total_type = block.type_signature.result.member
         zero = self._run(_zeros(total_type), None, total_type, False)
         if block.uri == "federated_secure_modular_sum":
-            total = self._accumulate(_ADD, total_type, zero, value)
-            return self._run(_MODULO, language.pair(total, limit), total_type, False)
+            total = self._accumulate(_add, total_type, zero, value)
+            return self._run(_modulo, language.pair(total, limit), total_type, False)
         if block.uri == "federated_secure_sum_bitwidth":
             # The type of the limits, with 64 bits for each.
             limits = compat.to_type([np.int64 for _ in language.leaves(limit)])
-            limit = self._run(_MAXIMUM_OF_BITWIDTH, limit, limits, False)
+            limit = self._run(_maximum_of_bitwidth, limit, limits, False)
         return self._accumulate(
-            _ADD_WITHIN, total_type, zero, language.pair(value, limit)
+            _add_within, total_type, zero, language.pair(value, limit)
         )
 
     def _accumulate(
@@ -219,8 +220,16 @@ _REARRANGING = frozenset(
         "federated_zip_at_server",
     }
 )
-_AT_SERVER = frozenset({"federated_apply", "federated_map_all_equal"})
-_AT_CLIENTS = frozenset({"federated_map"})
+# Those that run a function, and whether every client does.
+_MAPS = {
+    "federated_apply": False,
+    "federated_map": True,
+    "federated_map_all_equal": False,
+}
+_WITHOUT_ARGUMENT = {
+    "federated_eval_at_server": False,
+    "federated_eval_at_clients": True,
+}
 _SECURE_SUMS = frozenset(
     {
         "federated_secure_modular_sum",
@@ -228,26 +237,19 @@ _SECURE_SUMS = frozenset(
         "federated_secure_sum_bitwidth",
     }
 )
-_WITHOUT_ARGUMENT = {
-    "federated_eval_at_server": False,
-    "federated_eval_at_clients": True,
-}
 
 
 def _zeros(type_signature: compat.Type) -> language.TreeFunction:
     """Returns a function without a parameter that returns zeros of a type."""
 
+    @language.TreeFunction
     def body(argument: None) -> Any:
         del argument
-        return language.pack(
-            type_signature,
-            (
-                tf.zeros(leaf.shape, leaf.dtype)
-                for leaf in language.leaf_types(type_signature)
-            ),
-        )
+        leaf_types = language.leaf_types(type_signature)
+        zeros = (tf.zeros(leaf.shape, leaf.dtype) for leaf in leaf_types)
+        return language.pack(type_signature, zeros)
 
-    return language.TreeFunction(body)
+    return body
 
 
 def _leafwise(function: Any, tree: Any, other: Any) -> Any:
@@ -279,20 +281,29 @@ def _checked(value: tf.Tensor, maximum: tf.Tensor) -> tf.Tensor:
         return tf.identity(value)
 
 
+@language.TreeFunction
 def _add_within(argument: Any) -> Any:
+    """From the sum so far and <value, maximum> to the next sum."""
     total, (value, maximum) = argument
     return _leafwise(tf.add, total, _leafwise(_checked, value, maximum))
 
 
+@language.TreeFunction
 def _add(argument: Any) -> Any:
+    """From two values to their sum."""
     return _leafwise(tf.add, *argument)
 
 
+@language.TreeFunction
 def _modulo(argument: Any) -> Any:
+    """From a value and a modulus to the value modulo the modulus."""
     return _leafwise(tf.math.floormod, *argument)
 
 
+@language.TreeFunction
 def _maximum_of_bitwidth(bitwidth: Any) -> Any:
+    """From bit widths to the greatest values of so many bits."""
+
     def maximum(bits: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
         check = tf.raw_ops.Assert(
             condition=bits <= _MAX_BITWIDTH,
@@ -302,16 +313,6 @@ def _maximum_of_bitwidth(bitwidth: Any) -> Any:
             return 2 ** tf.cast(bits, tf.int64) - 1
 
     return _leafwise(maximum, bitwidth, bitwidth)
-
-
-# From the sum so far and <value, maximum> to the next sum.
-_ADD_WITHIN = language.TreeFunction(_add_within)
-# From two values to their sum.
-_ADD = language.TreeFunction(_add)
-# From a value and a modulus to the value modulo the modulus.
-_MODULO = language.TreeFunction(_modulo)
-# From bit widths to the greatest values of so many bits.
-_MAXIMUM_OF_BITWIDTH = language.TreeFunction(_maximum_of_bitwidth)
 
 
 def _phases(

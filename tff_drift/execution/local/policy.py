@@ -33,16 +33,6 @@ class Decision(NamedTuple):
     reason: str
 
 
-def too_large(limits: Limits) -> str:
-    """Returns why a cohort is not vectorized whose batches are not read, in words.
-
-    Args:
-      limits: The limits of the context.
-    """
-    gibibytes = limits.read_bytes / 2**30
-    return f"the batches of the cohort take more than {gibibytes:.3g} GiB"
-
-
 class LockstepSteps(NamedTuple):
     """Steps that clients of a group take together.
 
@@ -68,16 +58,6 @@ def concurrent_clients(client_devices: Sequence[str]) -> int:
     return len(client_devices) or system.processors() + _MORE_THREADS
 
 
-def keep_states_at_clients(limits: Limits, client_bytes: int) -> bool:
-    """Whether clients' new states are better returned one by one than collected.
-
-    Args:
-      limits: The limits of the context.
-      client_bytes: The size of one client's state, in bytes.
-    """
-    return client_bytes > limits.collected_state_bytes
-
-
 def vectorizing_asked_for(
     batch_clients: bool | None, has_datasets: bool, one_at_a_time: bool
 ) -> Decision:
@@ -99,21 +79,6 @@ def vectorizing_asked_for(
             "resource, and use it in their order",
         )
     return Decision(True, "each client brings a dataset")
-
-
-def vectorizing_may_pay(
-    limits: Limits, batch_clients: bool | None, fewest_patch_values: float
-) -> Decision:
-    """Decides whether a computation may gain from being vectorized.
-
-    Args:
-      limits: The limits of the context.
-      batch_clients: The context's option.
-      fewest_patch_values: As `num_patch_values` of `vectorizing_pays`, at least.
-    """
-    if batch_clients:
-        return Decision(True, "batch_clients is True")
-    return _convolutions_pay(limits, fewest_patch_values)
 
 
 def vectorizing_pays(
@@ -138,7 +103,7 @@ def vectorizing_pays(
         that is not known.
       num_clients: How many clients the groups have.
     """
-    convolutions = _convolutions_pay(limits, num_patch_values, on_cpus)
+    convolutions = convolutions_pay(limits, num_patch_values, on_cpus)
     if not convolutions.holds:
         return convolutions
     masked = any(len({turn.num_clients for turn in turns}) > 1 for turns in groups)
@@ -167,25 +132,16 @@ def vectorizing_pays(
     )
 
 
-def may_name_few_rows(limits: Limits, state_bytes: int) -> bool:
-    """Whether steps may be faster on the rows of tables that a client's batches name.
-
-    Args:
-      limits: The limits of the context.
-      state_bytes: The size of what they change on whole tables, in bytes.
-    """
-    return state_bytes >= limits.small_table_bytes
-
-
 def name_few_rows(limits: Limits, bytes_on_rows: float, state_bytes: int) -> bool:
-    """Whether steps are faster there, if they may be.
+    """Whether steps are faster on the rows of tables that a client's batches name.
 
     Args:
       limits: The limits of the context.
       bytes_on_rows: The size of what they change there, in bytes.
       state_bytes: The size of what they change on whole tables, in bytes.
     """
-    return limits.rows_for_one * bytes_on_rows <= state_bytes
+    few = limits.rows_for_one * bytes_on_rows <= state_bytes
+    return few and state_bytes >= limits.small_table_bytes
 
 
 def multiply_patches(limits: Limits, num_values: int) -> bool:
@@ -212,9 +168,16 @@ def multiply_without_threads(limits: Limits, num_weights: int) -> bool:
     return num_weights <= limits.small_product_weights
 
 
-def _convolutions_pay(
+def convolutions_pay(
     limits: Limits, num_patch_values: float, on_cpus: bool = True
 ) -> Decision:
+    """Decides whether a computation may gain from being vectorized.
+
+    Args:
+      limits: The limits of the context.
+      num_patch_values: As of `vectorizing_pays`, or the least that they may be.
+      on_cpus: Whether clients are trained on CPUs.
+    """
     if num_patch_values and not on_cpus:
         reason = "convolutions were measured on CPUs alone; batch_clients=True "
         return Decision(False, reason + "vectorizes them")
@@ -414,17 +377,6 @@ def _by_steps(
     if len(bounds) <= at_least:
         bounds = [len(order) * part // parts for part in range(parts + 1)]
     return [order[start:end] for start, end in itertools.pairwise(bounds)]
-
-
-def step_bytes(limits: Limits, batch_bytes: int, saved_bytes: int) -> int:
-    """Returns what counts as the size of the batch of one step, in bytes.
-
-    Args:
-      limits: The limits of the context.
-      batch_bytes: The size of the batch.
-      saved_bytes: The size of what a step writes for a later loop.
-    """
-    return batch_bytes + saved_bytes // limits.saved_bytes_for_one
 
 
 def few_together(limits: Limits, num_clients: int, on_cpus: bool) -> int:

@@ -31,34 +31,32 @@ from tff_drift import checks
 from tff_drift.execution.local import policy
 from tff_drift.execution.local.client_program import convolutions, plain_forms
 
-# By TensorFlow's own conversions.
-_CONVERTED_NAMES = """
+# By TensorFlow's own conversions. What has one of ours is in `_CONVERSIONS`.
+_CONVERTED = """
     Abs Acos Acosh Add AddN AddV2 All Angle Any ArgMax ArgMin Asin Asinh Assert Atan
     Atan2 Atanh AvgPool AvgPoolGrad BatchMatMul BatchMatMulV2 BatchToSpaceND
-    BesselI0e BesselI1e BiasAdd BiasAddGrad BitwiseAnd BitwiseOr BitwiseXor
-    BroadcastTo Bucketize Cast Ceil Cholesky ClipByValue Complex ComplexAbs ConcatV2
-    Conj Cos Cosh Cross Cumprod Cumsum DepthToSpace Diag DiagPart Digamma Div
-    DivNoNan Einsum Elu EluGrad EnsureShape Equal Erf Erfc Exp ExpandDims Expm1 Fill
-    Floor FloorDiv FloorMod GatherV2 Greater GreaterEqual Identity IdentityN If
-    Igamma Igammac Imag Inv Invert IsFinite IsInf IsNan LeakyRelu LeakyReluGrad
-    LeftShift Less LessEqual Lgamma Log Log1p LogMatrixDeterminant LogSoftmax
-    LogicalAnd LogicalNot LogicalOr MatMul MatrixBandPart MatrixDiag MatrixDiagPart
-    MatrixDiagPartV3 MatrixDiagV3 MatrixInverse MatrixSetDiagV3 MatrixSolve
-    MatrixTriangularSolve Max MaxPool MaxPoolGrad MaxPoolGradGrad Maximum Mean Min
-    Minimum Mod Mul MulNoNan Ndtri Neg NotEqual OneHot Pack Pad Pow Prod
-    RandomStandardNormal RandomUniform RandomUniformInt Rank Real RealDiv Reciprocal
-    ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad Reshape ReverseV2 RightShift Rint
-    Roll Round Rsqrt RsqrtGrad Select SelectV2 Selu SeluGrad Shape ShapeN Sigmoid
-    SigmoidGrad Sign Sin Sinh Size Slice Softmax SoftmaxCrossEntropyWithLogits
-    Softplus SoftplusGrad Softsign SoftsignGrad SpaceToBatchND SpaceToDepth
-    SparseSoftmaxCrossEntropyWithLogits Split SplitV Sqrt SqrtGrad Square
-    SquaredDifference Squeeze StatelessIf StatelessRandomNormal
+    BesselI0e BesselI1e BitwiseAnd BitwiseOr BitwiseXor BroadcastTo Bucketize Ceil
+    Cholesky ClipByValue Complex ComplexAbs ConcatV2 Conj Cos Cosh Cross Cumprod
+    Cumsum DepthToSpace Diag DiagPart Digamma Div DivNoNan Einsum Elu EluGrad
+    EnsureShape Equal Erf Erfc Exp ExpandDims Expm1 Fill Floor FloorDiv FloorMod
+    GatherV2 Greater GreaterEqual Identity IdentityN If Igamma Igammac Imag Inv
+    Invert IsFinite IsInf IsNan LeakyRelu LeakyReluGrad LeftShift Less LessEqual
+    Lgamma Log Log1p LogMatrixDeterminant LogSoftmax LogicalAnd LogicalNot LogicalOr
+    MatrixBandPart MatrixDiag MatrixDiagPart MatrixDiagPartV3 MatrixDiagV3
+    MatrixInverse MatrixSetDiagV3 MatrixSolve MatrixTriangularSolve Max MaxPoolGrad
+    MaxPoolGradGrad Maximum Mean Min Minimum Mod Mul MulNoNan Ndtri Neg NotEqual
+    OneHot Pack Pad Pow Prod RandomStandardNormal RandomUniform RandomUniformInt
+    Rank Real RealDiv Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad
+    Reshape ReverseV2 RightShift Rint Round Rsqrt RsqrtGrad Select SelectV2 Selu
+    SeluGrad Shape ShapeN Sigmoid SigmoidGrad Sign Sin Sinh Size Slice Softmax
+    SoftmaxCrossEntropyWithLogits Softplus SoftplusGrad Softsign SoftsignGrad
+    SpaceToBatchND SpaceToDepth SparseSoftmaxCrossEntropyWithLogits Split SplitV
+    Sqrt SqrtGrad Square SquaredDifference StatelessIf StatelessRandomNormal
     StatelessRandomUniform StatelessRandomUniformInt StatelessTruncatedNormal
     StopGradient StridedSlice StridedSliceGrad Sub Sum Tan Tanh TanhGrad
     TensorScatterUpdate Tile Transpose TruncateDiv TruncatedNormal Unpack Xdivy
     Xlog1py Xlogy ZerosLike
 """
-_CONVERTED = frozenset(_CONVERTED_NAMES.split())
 # By a loop over the clients, where TensorFlow has no conversion or wants other inputs:
 # with the inputs that say of what shape the results are, alike for all clients.
 _LOOPED = {
@@ -84,39 +82,12 @@ _LOOPED = {
     "StatelessTruncatedNormalV2": (0,),
     "TopKV2": (1,),
 }
-_NORMALIZATIONS = ("FusedBatchNormGradV3", "FusedBatchNormV3")
-_SEGMENTS = (
-    "UnsortedSegmentMax",
-    "UnsortedSegmentMin",
-    "UnsortedSegmentProd",
-    "UnsortedSegmentSum",
-)
-# Those of `_CONVERTED` whose inputs TensorFlow makes fit to be broadcast.
-_BROADCAST_NAMES = """
-    Add AddV2 Atan2 BatchMatMul BatchMatMulV2 BitwiseAnd BitwiseOr BitwiseXor
-    Complex Div DivNoNan EluGrad Equal FloorDiv FloorMod Greater GreaterEqual Igamma
-    Igammac LeakyReluGrad LeftShift Less LessEqual LogicalAnd LogicalOr Maximum
-    Minimum Mod Mul MulNoNan NotEqual Pow RealDiv ReciprocalGrad Relu6Grad ReluGrad
-    RightShift RsqrtGrad SelectV2 SeluGrad SigmoidGrad SoftplusGrad SoftsignGrad
-    SqrtGrad SquaredDifference Sub TanhGrad TruncateDiv Xdivy Xlog1py Xlogy
-"""
 # What has no value that clients could have their own of, or says nothing of numbers.
-WITHOUT_CLIENTS = frozenset(
-    {
-        "BroadcastGradientArgs",
-        "ConcatOffset",
-        "Const",
-        "DynamicStitch",
-        "EmptyTensorList",
-        "InvertPermutation",
-        "NoOp",
-        "Placeholder",
-        "Range",
-        "RestoreV2",
-        "TensorListReserve",
-    }
-)
-TRUSTED = _CONVERTED.union(_LOOPED, _NORMALIZATIONS, _SEGMENTS, WITHOUT_CLIENTS)
+_WITHOUT_CLIENTS_NAMES = """
+    BroadcastGradientArgs ConcatOffset Const DynamicStitch EmptyTensorList
+    InvertPermutation NoOp Placeholder Range RestoreV2 TensorListReserve
+"""
+WITHOUT_CLIENTS = frozenset(_WITHOUT_CLIENTS_NAMES.split())
 
 
 def obstacle(operations: Collection[str]) -> str | None:
@@ -210,14 +181,12 @@ def _with_bias(given: Any) -> Any:
 
     Of channels in front TensorFlow takes it for granted that two dimensions follow.
     """
-    is_gradient = given.op_type == "BiasAddGrad"
     if given.get_attr("data_format") != b"NCHW":
-        convert = _pfor_converter_registry[given.op_type]
-        return convert(given) if is_gradient else _with_known_ranks(given)
+        return _with_known_ranks(given)
     given.stack_inputs()
     stack = given.stacked_input(0)
     behind = stack.shape.rank - 3
-    if is_gradient:
+    if given.op_type == "BiasAddGrad":
         return wrap(tf.reduce_sum(stack, [1, *range(3, 3 + behind)]), True)
     bias = given.stacked_input(1)[:, tf.newaxis]
     return wrap(stack + bias[(..., *[tf.newaxis] * behind)], True)
@@ -334,6 +303,7 @@ class _KnownRanks(_PforInput):
 
 
 def _with_known_ranks(given: Any) -> Any:
+    """Converts an operation as TensorFlow does."""
     inputs = _KnownRanks(given.pfor, given.op, given.inputs)
     return _pfor_converter_registry[given.op_type](inputs)
 
@@ -403,14 +373,20 @@ def _with_moments_of_batches(given: Any) -> Any:
 
 
 _CONVERSIONS = {
-    **dict.fromkeys(_BROADCAST_NAMES.split(), _with_known_ranks),
+    **dict.fromkeys(_CONVERTED.split(), _with_known_ranks),
     **{name: _in_a_loop(shape_inputs) for name, shape_inputs in _LOOPED.items()},
-    **dict.fromkeys(_NORMALIZATIONS, _with_moments_of_batches),
-    **dict.fromkeys(_SEGMENTS, _with_segments_of_each),
-    **dict.fromkeys(("BiasAdd", "BiasAddGrad"), _with_bias),
+    "BiasAdd": _with_bias,
+    "BiasAddGrad": _with_bias,
     "Cast": _cast,
+    "FusedBatchNormGradV3": _with_moments_of_batches,
+    "FusedBatchNormV3": _with_moments_of_batches,
     "MatMul": _matmul,
     "MaxPool": _pooled,
     "Roll": _with_axes_from_the_front,
     "Squeeze": _squeezed,
+    "UnsortedSegmentMax": _with_segments_of_each,
+    "UnsortedSegmentMin": _with_segments_of_each,
+    "UnsortedSegmentProd": _with_segments_of_each,
+    "UnsortedSegmentSum": _with_segments_of_each,
 }
+TRUSTED = WITHOUT_CLIENTS.union(_CONVERSIONS)

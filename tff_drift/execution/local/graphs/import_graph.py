@@ -141,12 +141,12 @@ def _prepare(proto: Any) -> PreparedGraph:
     prune(graph_def, [*targets, initializer] if initializer else targets, fed)
     shared = resources.make_anonymous(graph_def)
     if initializer:
-        initializing = _ancestors(graph_def, [initializer], set())
-        resources.initialize_first(graph_def, initializer, initializing)
+        resources.initialize_first(graph_def, initializer)
     _drop_colocation(graph_def)
     _pass_in_order(graph_def)
     pin_datasets_to_cpu(graph_def)
-    one_at_a_time = shared or _has_random_stream(graph_def)
+    draws = map(patterns.draws_from_a_seed, patterns.all_nodes(graph_def))
+    one_at_a_time = shared or any(draws)
     name_functions_by_content(graph_def)
     return PreparedGraph(graph_def, inputs, outputs, one_at_a_time)
 
@@ -187,23 +187,6 @@ def _fix_session_token(graph_def: tf.compat.v1.GraphDef, name: str) -> None:
             node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(""))
 
 
-def _ancestors(
-    graph_def: tf.compat.v1.GraphDef, targets: Iterable[str], stop: set[str]
-) -> set[str]:
-    """Returns the nodes that `targets` need, themselves included."""
-    inputs = {node.name: node.input for node in graph_def.node}
-    found: set[str] = set()
-    pending = list(targets)
-    while pending:
-        name = pending.pop()
-        if name in found:
-            continue
-        found.add(name)
-        if name not in stop:
-            pending.extend(node_name(source) for source in inputs[name])
-    return found
-
-
 def prune(
     graph_def: tf.compat.v1.GraphDef, targets: Iterable[str], fed: set[str]
 ) -> None:
@@ -216,7 +199,7 @@ def prune(
       targets: The names of the nodes that are wanted.
       fed: Those of nodes whose inputs are not.
     """
-    needed = _ancestors(graph_def, targets, fed)
+    needed = resources.ancestors(graph_def, targets, fed)
     kept = [node for node in graph_def.node if node.name in needed]
     if len(kept) != len(graph_def.node):
         kept = copy.deepcopy(kept)
@@ -298,15 +281,6 @@ def pin_datasets_to_cpu(graph_def: tf.compat.v1.GraphDef) -> None:
             node.device = _CPU
 
 
-def _has_random_stream(graph_def: tf.compat.v1.GraphDef) -> bool:
-    """Whether an operation continues a seeded stream of random numbers."""
-    return any(
-        ("seed" in node.attr and node.attr["seed"].i != 0)
-        or ("seed2" in node.attr and node.attr["seed2"].i != 0)
-        for node in patterns.all_nodes(graph_def)
-    )
-
-
 def name_functions_by_content(graph_def: tf.compat.v1.GraphDef) -> None:
     """Gives the functions of a graph's library names that no others have.
 
@@ -340,14 +314,10 @@ def name_functions_by_content(graph_def: tf.compat.v1.GraphDef) -> None:
 def _rename_in_attributes(attributes: Any, names: dict[str, str]) -> None:
     for key in list(attributes):
         value = attributes[key]
-        kind = value.WhichOneof("value")
-        if kind == "func":
-            value.func.name = names.get(value.func.name, value.func.name)
-            _rename_in_attributes(value.func.attr, names)
-        elif kind == "list":
-            for function in value.list.func:
-                function.name = names.get(function.name, function.name)
-                _rename_in_attributes(function.attr, names)
-        elif kind == "s" and key in _FUNCTION_NAME_TEXTS:
+        called = [value.func] if value.HasField("func") else value.list.func
+        for function in called:
+            function.name = names.get(function.name, function.name)
+            _rename_in_attributes(function.attr, names)
+        if key in _FUNCTION_NAME_TEXTS:
             text = value.s.decode()
             value.s = names.get(text, text).encode()

@@ -44,6 +44,31 @@ def node_name(name: str) -> str:
     return name.lstrip("^").split(":")[0]
 
 
+def ancestors(
+    graph_def: tf.compat.v1.GraphDef,
+    targets: Iterable[str],
+    stop: Collection[str] = (),
+) -> set[str]:
+    """Returns the nodes that some nodes need, themselves included.
+
+    Args:
+      graph_def: The graph.
+      targets: The names of the nodes.
+      stop: Those of nodes whose inputs do not count.
+    """
+    inputs = {node.name: node.input for node in graph_def.node}
+    found: set[str] = set()
+    pending = list(targets)
+    while pending:
+        name = pending.pop()
+        if name in found:
+            continue
+        found.add(name)
+        if name not in stop:
+            pending.extend(node_name(source) for source in inputs[name])
+    return found
+
+
 def make_anonymous(graph_def: tf.compat.v1.GraphDef) -> bool:
     """Gives every call its own resources.
 
@@ -72,9 +97,7 @@ def make_anonymous(graph_def: tf.compat.v1.GraphDef) -> bool:
     return shared
 
 
-def initialize_first(
-    graph_def: tf.compat.v1.GraphDef, initializer: str, initializing: Collection[str]
-) -> None:
+def initialize_first(graph_def: tf.compat.v1.GraphDef, initializer: str) -> None:
     """Makes everything that uses a resource wait for the initialization.
 
     What the initialization itself reads of a resource, such as the first value of a
@@ -83,8 +106,8 @@ def initialize_first(
     Args:
       graph_def: The graph; it is changed in place.
       initializer: The name of the node that initializes.
-      initializing: The names of the nodes that it needs.
     """
+    initializing = ancestors(graph_def, [initializer])
     handles = {
         node.name
         for node in graph_def.node
@@ -99,7 +122,9 @@ def initialize_first(
             node.input.append(f"^{initializer}")
         elif used and node.name not in giving:
             for handle in used & first_values.keys():
-                _wait_for(nodes, node, first_values[handle])
+                first = first_values[handle]
+                if node.name not in ancestors(graph_def, [first]):
+                    node.input.append(f"^{first}")
 
 
 def _first_values(nodes: Mapping[str, Any], initializer: str) -> dict[str, str]:
@@ -115,18 +140,6 @@ def _first_values(nodes: Mapping[str, Any], initializer: str) -> dict[str, str]:
         elif _GIVES_A_VALUE.match(node.op):
             found[node_name(node.input[0])] = node.name
     return found
-
-
-def _wait_for(nodes: Mapping[str, Any], node: Any, first: str) -> None:
-    """Has a node run after another one, unless that needs it."""
-    pending, needed = [first], set[str]()
-    while pending:
-        name = pending.pop()
-        if name not in needed:
-            needed.add(name)
-            pending += map(node_name, nodes[name].input)
-    if node.name not in needed:
-        node.input.append(f"^{first}")
 
 
 def _check(node: Any) -> None:

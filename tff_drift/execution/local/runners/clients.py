@@ -8,8 +8,7 @@ have just computed, which is in stacks of a group's clients and stays in these.
 from __future__ import annotations
 
 import abc
-import contextlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -155,20 +154,50 @@ def many_clients(
     Raises:
       NotVectorizedError: If clients are not to be vectorized.
     """
-    inputs = [leaf for step in function.steps for leaf in step.inputs]
-    if any(sequences.is_sequence(leaf.type_signature) for leaf in inputs):
-        return VectorizedClients(function, accumulated, summed, options)
-    return StackedClients(function, accumulated, summed, options)
+    has_datasets = any(
+        sequences.is_sequence(leaf.type_signature) and leaf.at_clients
+        for step in function.steps
+        for leaf in step.inputs
+    )
+    own = [
+        leaf
+        for leaf in distinct([*function.inputs, *accumulated])
+        if leaf.at_clients and leaf not in function.outputs
+    ]
+    asked_for = options.batch_clients
+    # In the first phase nothing is in stacks.
+    is_possible = has_datasets or (bool(own) and function.steps[0].phase > 0)
+    # To know this, the function has to be built.
+    in_turn = is_possible and asked_for is not False and function.one_at_a_time
+    _require(policy.vectorizing_asked_for(asked_for, is_possible, in_turn))
+    kind: type[VectorizedClients | StackedClients]
+    kind = VectorizedClients if has_datasets else StackedClients
+    try:
+        program = ClientProgram(client_graph(function, summed))
+        clients = kind(function, program, own, options)
+    except UnsupportedGraphError as error:
+        raise NotVectorizedError(f"it cannot be vectorized: {error}") from error
+    except Exception as error:  # TensorFlow's own, of any class.
+        said = f"{type(error).__name__}: {checks.shortened(error)}"
+        raise NotVectorizedError(f"it cannot be vectorized: {said}") from error
+    if isinstance(clients, VectorizedClients) and not asked_for:
+        fewest = clients.runner.fewest_patch_values
+        _require(policy.convolutions_pay(options.limits, fewest))
+    return clients
 
 
 class VectorizedClients(ManyClients):
-    """Clients that train on their datasets, see `many_clients`."""
+    """Clients that train on their datasets, see `many_clients`.
+
+    Attributes:
+      runner: Runs their program. It has no functions yet.
+    """
 
     def __init__(
         self,
         function: PhaseFunction,
-        accumulated: Iterable[Leaf],
-        summed: Collection[Leaf],
+        program: ClientProgram,
+        own: Sequence[Leaf],
         options: Options,
     ) -> None:
         self._datasets = {
@@ -177,23 +206,22 @@ class VectorizedClients(ManyClients):
             if sequences.is_sequence(leaf.type_signature)
         }
         self._options = options
-        self._always = bool(options.batch_clients)
+        on_cpus = options.placement.on_cpus
         super().__init__(
             function,
             distinct(self._datasets.values()),
-            policy.when_vectorized(
-                options.limits, self._always, options.placement.on_cpus
-            ),
+            policy.when_vectorized(options.limits, options.batch_clients, on_cpus),
         )
-        # There are no functions for this yet.
-        self._runner = _build_runner(function, summed, options)
+        runner = options.runners.get(program.content)
+        if runner is None:
+            runner = VectorizedRunner(program, options)
+            options.runners[program.content] = runner
+        self.runner: VectorizedRunner = runner
         # What the clients bring besides, and may be of another shape for each.
         self._of_any_shape = [
             leaf
-            for leaf in distinct([*function.inputs, *accumulated])
-            if leaf.at_clients
-            and leaf not in function.outputs
-            and not functions.leaf_spec(leaf.type_signature).shape.is_fully_defined()
+            for leaf in own
+            if not functions.leaf_spec(leaf.type_signature).shape.is_fully_defined()
         ]
 
     def _divide(self, values: Mapping[Leaf, Any]) -> Route:
@@ -208,9 +236,9 @@ class VectorizedClients(ManyClients):
         data = [value for leaf in self._decisive for value in values[leaf]]
         given = [value for value in data if isinstance(value, ClientData)]
         # Those that are no arguments would be made once more to be read.
-        if not self._always and len(given) < len(data):
+        if not self._options.batch_clients and len(given) < len(data):
             return Route((), "its datasets are made by the computation")
-        again = self._runner.passes > 1 or len(self._decisive) < len(self._datasets)
+        again = self.runner.passes > 1 or len(self._decisive) < len(self._datasets)
         if again and not (
             len(given) == len(data) and all(value.is_repeatable() for value in given)
         ):
@@ -218,20 +246,22 @@ class VectorizedClients(ManyClients):
         try:
             datasets = self._read(values)
             known = [values.get(leaf) for leaf in self._function.inputs]
-            groups = self._runner.groups(datasets, known, self._options.placement)
+            groups = self.runner.groups(datasets, known, self._options.placement)
         except TooManyBytesError:
-            return Route((), policy.too_large(self._options.limits))
+            most = self._options.limits.read_bytes / 2**30
+            reason = f"the batches of the cohort take more than {most:.3g} GiB"
+            return Route((), reason)
         except UnsupportedGraphError as error:
             return Route((), str(error))
         reason = "batch_clients is True"
-        if not self._always:
+        if not self._options.batch_clients:
             pays, reason = policy.vectorizing_pays(
                 self._options.limits,
                 [group.lockstep_steps for group in groups],
                 max(group.state_bytes for group in groups),
                 self._options.placement.on_cpus,
-                self._runner.goes_back,
-                self._runner.num_patch_values(groups),
+                self.runner.goes_back,
+                max(self.runner.num_patch_values(group.shapes) for group in groups),
                 sum(len(group.clients) for group in groups),
             )
             if not pays:
@@ -242,7 +272,7 @@ class VectorizedClients(ManyClients):
 
     def _build(self, group: Group) -> None:
         """See `ManyClients`."""
-        self._runner.build(group)
+        self.runner.build(group)
 
     def _read(self, values: Mapping[Leaf, Any]) -> dict[int, Sequence[ClientData]]:
         """Reads the clients' batches; returns them by the position of the input."""
@@ -267,7 +297,7 @@ class VectorizedClients(ManyClients):
                 inputs.append([value[client] for client in group.clients])
             else:
                 inputs.append(value)
-        results = self._runner.run(inputs, group)
+        results = self.runner.run(inputs, group)
         return dict(zip(self._function.outputs, results, strict=True))
 
 
@@ -289,23 +319,12 @@ class StackedClients(ManyClients):
     def __init__(
         self,
         function: PhaseFunction,
-        accumulated: Iterable[Leaf],
-        summed: Collection[Leaf],
+        program: ClientProgram,
+        own: Sequence[Leaf],
         options: Options,
     ) -> None:
-        own = [
-            leaf
-            for leaf in distinct([*function.inputs, *accumulated])
-            if leaf.at_clients and leaf not in function.outputs
-        ]
         what = "vectorized if what they take was vectorized before"
         super().__init__(function, own, what)
-        # In the first phase nothing is in stacks.
-        later = bool(own) and function.steps[0].phase > 0
-        in_turn = later and function.one_at_a_time
-        _require(policy.vectorizing_asked_for(options.batch_clients, later, in_turn))
-        with _saying_why_not():
-            program = ClientProgram(client_graph(function, summed))
         self._functions = VectorizedFunctions(program, options.limits, options.saved)
 
     def _divide(self, values: Mapping[Leaf, Any]) -> Route:
@@ -333,42 +352,6 @@ class StackedClients(ManyClients):
         ]
         results = self._functions.run(_ANY_NUMBER, len(group.clients), inputs, [])
         return dict(zip(self._function.outputs, results, strict=True))
-
-
-def _build_runner(
-    function: PhaseFunction, summed: Collection[Leaf], options: Options
-) -> VectorizedRunner:
-    """Vectorizes the operations of every client, if that is possible and may pay."""
-    asked_for = options.batch_clients
-    has_datasets = any(
-        sequences.is_sequence(leaf.type_signature) and leaf.at_clients
-        for step in function.steps
-        for leaf in step.inputs
-    )
-    # To know the last, the function has to be built.
-    one_at_a_time = has_datasets and asked_for is not False and function.one_at_a_time
-    _require(policy.vectorizing_asked_for(asked_for, has_datasets, one_at_a_time))
-    with _saying_why_not():
-        client = ClientProgram(client_graph(function, summed))
-        runner = options.runners.get(client.content)
-        if runner is None:
-            runner = VectorizedRunner(client, options)
-            options.runners[client.content] = runner
-    fewest = runner.fewest_patch_values
-    _require(policy.vectorizing_may_pay(options.limits, asked_for, fewest))
-    return runner
-
-
-@contextlib.contextmanager
-def _saying_why_not() -> Iterator[None]:
-    """Has clients run one by one whose computation cannot be vectorized."""
-    try:
-        yield
-    except UnsupportedGraphError as error:
-        raise NotVectorizedError(f"it cannot be vectorized: {error}") from error
-    except Exception as error:  # TensorFlow's own, of any class.
-        said = f"{type(error).__name__}: {checks.shortened(error)}"
-        raise NotVectorizedError(f"it cannot be vectorized: {said}") from error
 
 
 def _reason(error: tf.errors.OpError) -> str:
@@ -407,7 +390,7 @@ def client_graph(function: PhaseFunction, summed: Collection[Leaf]) -> ClientGra
         specs=tuple(
             tf.nest.flatten(sequences.element_spec(leaf.type_signature.element))
             if sequences.is_sequence(leaf.type_signature)
-            else tf.TensorSpec(leaf.type_signature.shape, leaf.type_signature.dtype)
+            else functions.leaf_spec(leaf.type_signature)
             for leaf in function.inputs
         ),
         each=tuple(leaf.at_clients for leaf in function.inputs),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -94,9 +94,14 @@ class VectorizedRunner:
         of_loops = [num_bytes(loop.state_specs) for loop in client.loops]
         # Of UGA: its last loop has the size of a model, that before it of two.
         self.state_bytes = min(of_loops) if client.epochs else max(of_loops)
-        self._on_rows: VectorizedFunctions | None = None
-        if policy.may_name_few_rows(options.limits, self.state_bytes):
-            self._on_rows = _on_rows(client, options)
+        self._rows: RowsProgram | None = None
+        # If ever: how few rows are named is not known yet.
+        if policy.name_few_rows(options.limits, 0, self.state_bytes):
+            self._rows = _on_rows(client)
+        if self._rows is not None:
+            self._on_rows = VectorizedFunctions(
+                self._rows, options.limits, options.saved
+            )
         # Of batches of one example, or of the one size that they have.
         self._patch_values = [
             client.num_patch_values(number) for number in range(len(client.loops))
@@ -137,7 +142,7 @@ class VectorizedRunner:
         ]
         # A step that writes to a iterates has another that reads it.
         saved = sum(num_bytes(loop.written_specs) for loop in loops) // 2
-        step_bytes = policy.step_bytes(self._limits, max(map(_most_bytes, own)), saved)
+        saved //= self._limits.saved_bytes_for_one
         on_cpus, state_bytes = placement.on_cpus, self.state_bytes
         on_few_rows = self._bytes_on_rows(datasets)
         on_rows = on_cpus and policy.name_few_rows(
@@ -146,7 +151,7 @@ class VectorizedRunner:
         on_rows = on_rows and self._tables_are_finite(values)
         if on_rows:
             state_bytes = math.ceil(on_few_rows)
-        patch_values = self._num_patch_values(map(most_frequent_shape, own))
+        patch_values = self.num_patch_values(list(map(most_frequent_shape, own)))
         patches_are_made = on_cpus and math.isfinite(patch_values)
         members = policy.groups(
             self._limits,
@@ -154,7 +159,7 @@ class VectorizedRunner:
             last,
             len(placement.client_devices),
             state_bytes,
-            step_bytes,
+            max(map(_most_bytes, own)) + saved,
             4 * int(patch_values) if patches_are_made else 0,
         )
         sizes = list(map(len, members))
@@ -197,44 +202,26 @@ class VectorizedRunner:
         few = [policy.few_together(self._limits, len(x), on_cpus) for x in of_loops]
         return list(map(build_schedule, of_loops, shapes, few))
 
-    def num_patch_values(self, groups: Sequence[Group]) -> float:
-        """Returns how many values the patches of a step's convolutions have at most.
-
-        Args:
-          groups: Those of a cohort.
-        """
-        return max(self._num_patch_values(group.shapes) for group in groups)
-
-    def _are_small(self, shapes: Sequence[Any]) -> bool:
-        """Whether the batches are small that are taken together.
-
-        Args:
-          shapes: Those of each loop.
-        """
-        client = self._functions.client
-        sizes = [
-            _num_examples(of_loop, client.graph.specs[loop.dataset])
-            for loop, of_loop in zip(client.loops, shapes, strict=True)
-            if of_loop
-        ]
-        return max(sizes, default=1) <= self._limits.small_batch
-
-    def _num_patch_values(self, shapes: Iterable[Any]) -> float:
+    def num_patch_values(self, shapes: Sequence[Any]) -> float:
         """Returns the most values of patches in a step of one client.
 
         Args:
           shapes: Of each loop those of the batches that are taken together.
         """
+        sizes = zip(self._patch_values, self._sizes(shapes), strict=True)
+        return max((values * size for values, size in sizes if size), default=0)
+
+    def _are_small(self, shapes: Sequence[Any]) -> bool:
+        """Whether the batches are small that are taken together."""
+        return max(self._sizes(shapes)) <= self._limits.small_batch
+
+    def _sizes(self, shapes: Sequence[Any]) -> list[int]:
+        """Returns the sizes of batches that are taken together, 0 if there are none."""
         client = self._functions.client
-        loops, specs = client.loops, client.graph.specs
-        sizes = [
-            values * _num_examples(of_loop, specs[loop.dataset])
-            for loop, values, of_loop in zip(
-                loops, self._patch_values, shapes, strict=True
-            )
-            if of_loop and values
+        return [
+            _num_examples(of_loop, client.graph.specs[loop.dataset]) if of_loop else 0
+            for loop, of_loop in zip(client.loops, shapes, strict=True)
         ]
-        return max(sizes, default=0)
 
     def _batches(
         self, number: int, datasets: Mapping[int, Sequence[ClientData]]
@@ -252,13 +239,11 @@ class VectorizedRunner:
 
         That is on average and at most; infinite if it has no tables of such rows.
         """
-        if self._on_rows is None:
+        if self._rows is None:
             return math.inf
-        client = self._on_rows.client
-        assert isinstance(client, RowsProgram)
-        own = datasets[client.loops[0].dataset]
+        own = datasets[self._rows.loops[0].dataset]
         spared = 0.0
-        for space, size in client.num_bytes.items():
+        for space, size in self._rows.num_bytes.items():
             counts = (
                 math.prod(shapes[space.component]) for x in own for shapes in x.shapes
             )
@@ -267,22 +252,17 @@ class VectorizedRunner:
 
     def _tables_are_finite(self, values: Sequence[Any]) -> bool:
         """Whether tables that are known are finite."""
-        assert self._on_rows is not None
-        client = self._on_rows.client
-        assert isinstance(client, RowsProgram)
-        for position in client.tables:
+        assert self._rows is not None
+        for position in self._rows.tables:
             own = values[position]
-            tables = own if client.graph.each[position] else [own]
+            tables = own if self._rows.graph.each[position] else [own]
             for table in tables or []:
                 if table is not None and not np.isfinite(np.asarray(table)).all():
                     return False
         return True
 
     def _functions_of(self, group: Group) -> VectorizedFunctions:
-        if group.on_rows:
-            assert self._on_rows is not None
-            return self._on_rows
-        return self._functions
+        return self._on_rows if group.on_rows else self._functions
 
     def build(self, group: Group) -> None:
         """Builds the function for a group, unless it has been done.
@@ -353,10 +333,10 @@ class VectorizedRunner:
         return self._cache.put_together(batches, way, put_together)
 
 
-def _on_rows(client: ClientProgram, options: Options) -> VectorizedFunctions | None:
-    """Returns the functions on rows of tables, if the computation has such tables."""
+def _on_rows(client: ClientProgram) -> RowsProgram | None:
+    """Returns a computation on rows of tables, if it has such tables."""
     try:
-        return VectorizedFunctions(RowsProgram(client), options.limits, options.saved)
+        return RowsProgram(client)
     except UnsupportedGraphError:
         return None
 
