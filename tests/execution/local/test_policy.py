@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tff_drift.execution.local import policy
+from tff_drift.execution.local.data.stacks import LockstepSteps
 from tff_drift.execution.local.options import Limits
-from tff_drift.execution.local.policy import LockstepSteps
 
 LIMITS = Limits()
 

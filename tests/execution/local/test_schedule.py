@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tff_drift import compat
 from tff_drift.execution.local.data.client_data import ClientData
-from tff_drift.execution.local.runners.schedule import (
+from tff_drift.execution.local.data.stacks import (
     build_schedule,
     most_frequent_shape,
 )

@@ -23,7 +23,7 @@ from tff_drift.execution.local.data.client_data import as_tensor
 from tff_drift.execution.local.data.stacks import StackedValues, stack_values
 from tff_drift.execution.local.graphs import functions
 from tff_drift.execution.local.graphs.import_graph import GraphCache
-from tff_drift.execution.local.plan import Aggregation, Leaf, distinct
+from tff_drift.execution.local.planner import Aggregation, Leaf, distinct
 from tff_drift.execution.local.tensors import TensorList
 
 SUMMED, COLLECTED, IN_TURN = "summed", "collected", "added one client after the other"
@@ -280,7 +280,7 @@ def _add_one(
     function = language.substitute(aggregation.function, values)
     state = language.substitute(aggregation.state, values)
     value = language.substitute(aggregation.value, values)
-    result = builder.call(function, language.pair(state, value))
+    result = builder.call(function, language.Struct.unnamed(state, value))
     return list(language.leaves(result))
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from tff_drift import checks
 from tff_drift.execution.local.aggregation import Form
+from tff_drift.execution.local.data.stacks import LockstepSteps
 from tff_drift.execution.local.phases import RunnablePhase, RunnablePlan
-from tff_drift.execution.local.plan import Leaf
-from tff_drift.execution.local.policy import LockstepSteps
+from tff_drift.execution.local.planner import Leaf
 
 
 def explain_plan(

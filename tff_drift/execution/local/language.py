@@ -147,11 +147,6 @@ def pack(type_signature: compat.Type, flat: Iterator[Any]) -> Any:
     return next(flat)
 
 
-def pair(first: Any, second: Any) -> Any:
-    """Returns a structure of two unnamed elements."""
-    return Struct([(None, first), (None, second)])
-
-
 def _free_names(block: Any) -> frozenset[str]:
     """Returns the names that `block` takes from around it."""
     if isinstance(block, compat.framework.Reference):

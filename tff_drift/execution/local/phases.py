@@ -27,8 +27,7 @@ from tff_drift.execution.local.data.stacks import StackedValues
 from tff_drift.execution.local.graphs.functions import PhaseFunction
 from tff_drift.execution.local.graphs.import_graph import GraphCache
 from tff_drift.execution.local.options import Options
-from tff_drift.execution.local.plan import Leaf, Phase, Plan
-from tff_drift.execution.local.planner import build_plan
+from tff_drift.execution.local.planner import Leaf, Phase, Plan, build_plan
 from tff_drift.execution.local.runners.clients import (
     ManyClients,
     NotVectorizedError,

@@ -1,7 +1,15 @@
-"""Plans federated computations.
+"""Plans: what a federated computation does, on whom and in what order.
 
 A computation is evaluated once, symbolically: the leaves of its values are `Leaf`
-objects, and every local computation that it runs becomes an `Operation`.
+objects, and every local computation that it runs becomes an `Operation`. Moving data
+around (broadcast, zip, selection) only rearranges leaves and costs nothing. Operations
+fall into phases:
+
+    server function  ->  client function, for every client  ->  accumulation
+
+All server operations of a phase become one TensorFlow function, and so do all
+client operations and all accumulations. Most learning processes have a single
+client phase, followed by a last server function.
 
 Secure sums are those of the protocols, without their cryptography, as in
 `tff.backends.test`: the values are added up, after a check that they are in the range
@@ -10,26 +18,122 @@ for which the protocol is set up.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import compat
 from tff_drift.execution.local import language
-from tff_drift.execution.local.plan import (
-    Aggregation,
-    Leaf,
-    Operation,
-    Phase,
-    Plan,
-    distinct,
-)
 
-# A secure sum has 63 bits, one of which has to hold the sum of two values.
-_MAX_BITWIDTH = 62
+
+@dataclasses.dataclass(eq=False)
+class Leaf:
+    """A tensor or sequence in the plan.
+
+    Attributes:
+      type_signature: Its type, a `tff.TensorType` or a `tff.SequenceType`.
+      at_clients: Whether every client has its own. Otherwise there is one; what
+        is equal at all clients counts as that.
+      phase: The phase that computes it, 0 for arguments.
+    """
+
+    type_signature: compat.Type
+    at_clients: bool
+    phase: int
+
+
+@dataclasses.dataclass(eq=False)
+class Operation:
+    """A local computation, of the server or of every client.
+
+    Attributes:
+      at_clients: Whether every client runs it.
+      phase: The phase in which it runs.
+      function: What runs, a function value whose free names have values with
+        leaves among `inputs`.
+      argument: The argument, a tree with leaves among `inputs`, or None.
+      inputs: The leaves that it needs.
+      outputs: The leaves that it computes.
+    """
+
+    at_clients: bool
+    phase: int
+    function: language.Function
+    argument: Any
+    inputs: tuple[Leaf, ...]
+    outputs: tuple[Leaf, ...]
+
+
+@dataclasses.dataclass(eq=False)
+class Aggregation:
+    """The accumulation of client values, in the order of the clients.
+
+    Attributes:
+      phase: The phase whose client values are accumulated. The result belongs to
+        the next one.
+      function: From accumulator and client value to accumulator.
+      state: The accumulator as an argument of `function`, a tree of the leaves
+        `accumulators`.
+      value: The client value, a tree with leaves among `inputs`.
+      zeros: The leaves with the first accumulator.
+      inputs: The leaves that an accumulation needs besides the accumulator.
+      accumulators: Stand for the accumulator before an accumulation.
+      outputs: The accumulator in the end.
+    """
+
+    phase: int
+    function: language.Function
+    state: Any
+    value: Any
+    zeros: tuple[Leaf, ...]
+    inputs: tuple[Leaf, ...]
+    accumulators: tuple[Leaf, ...]
+    outputs: tuple[Leaf, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """The work between two exchanges of server and clients.
+
+    Attributes:
+      server: Operations of the server, which come first.
+      clients: Operations of every client.
+      aggregations: Accumulations of client values.
+    """
+
+    server: tuple[Operation, ...]
+    clients: tuple[Operation, ...]
+    aggregations: tuple[Aggregation, ...]
+
+    def needs(self) -> Iterator[Leaf]:
+        """Yields the leaves that have to be there for some part of the phase."""
+        for operation in (*self.server, *self.clients):
+            yield from operation.inputs
+        for aggregation in self.aggregations:
+            yield from aggregation.inputs
+            yield from aggregation.zeros
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A federated computation.
+
+    Attributes:
+      parameters: The leaves of the argument.
+      result: The result, a tree of leaves.
+      phases: The phases, in their order.
+    """
+
+    parameters: tuple[Leaf, ...]
+    result: Any
+    phases: tuple[Phase, ...]
+
+
+def distinct(leaves: Iterable[Leaf]) -> tuple[Leaf, ...]:
+    """Returns leaves, each once, in the order of their first occurrence."""
+    return tuple(dict.fromkeys(leaves))
 
 
 def build_plan(computation: Any) -> Plan:
@@ -45,12 +149,8 @@ def build_plan(computation: Any) -> Plan:
       NotImplementedError: If the computation holds something that the local
         execution context does not support.
     """
-    # As TFF's native compiler does.
-    block, _ = tff.tensorflow.replace_intrinsics_with_bodies(
-        computation.to_building_block()
-    )
     planner = _Planner()
-    function = planner.evaluate(block, {})
+    function = planner.evaluate(_compiled(computation), {})
     types = language.function_type(function)
     argument = None
     parameters: tuple[Leaf, ...] = ()
@@ -121,10 +221,10 @@ class _Planner(language.Interpreter):
             return self._run(argument, None, result_type, at_clients)
         if name == "federated_aggregate":
             return self._aggregate(block, argument)
-        if name in _SECURE_SUMS:
-            return self._secure_sum(block, argument)
-        if name in ("federated_select", "federated_secure_select"):
+        if name == "federated_select":
             return self._select(block, argument)
+        if name in _SECURE:
+            return self.call(self.evaluate(_in_the_open(block), {}), argument)
         if name in ("sequence_map", "sequence_reduce", "sequence_sum"):
             return self._run(block, argument, result_type, False)
         raise NotImplementedError(
@@ -152,35 +252,10 @@ class _Planner(language.Interpreter):
     def _aggregate(self, block: compat.framework.Intrinsic, argument: Any) -> Any:
         value, zero, accumulate, _, report = argument
         state_type = language.function_type(accumulate).parameter[0]
-        total = self._accumulate(accumulate, state_type, zero, value)
-        return self._run(report, total, block.type_signature.result, False)
-
-    def _secure_sum(self, block: compat.framework.Intrinsic, argument: Any) -> Any:
-        value, limit = argument
-        total_type = block.type_signature.result.member
-        zero = self._run(_zeros(total_type), None, total_type, False)
-        if block.uri == "federated_secure_modular_sum":
-            total = self._accumulate(_add, total_type, zero, value)
-            return self._run(_modulo, language.pair(total, limit), total_type, False)
-        if block.uri == "federated_secure_sum_bitwidth":
-            # The type of the limits, with 64 bits for each.
-            limits = compat.to_type([np.int64 for _ in language.leaves(limit)])
-            limit = self._run(_maximum_of_bitwidth, limit, limits, False)
-        return self._accumulate(
-            _add_within, total_type, zero, language.pair(value, limit)
-        )
-
-    def _accumulate(
-        self,
-        function: language.Function,
-        state_type: compat.Type,
-        zero: Any,
-        value: Any,
-    ) -> Any:
         accumulators = tuple(
             Leaf(leaf_type, False, 0) for leaf_type in language.leaf_types(state_type)
         )
-        inputs = distinct([*language.leaves(function), *language.leaves(value)])
+        inputs = distinct([*language.leaves(accumulate), *language.leaves(value)])
         zeros = tuple(language.leaves(zero))
         phase = max((leaf.phase for leaf in (*inputs, *zeros)), default=0)
         outputs = tuple(
@@ -189,7 +264,7 @@ class _Planner(language.Interpreter):
         self.steps.append(
             Aggregation(
                 phase,
-                function,
+                accumulate,
                 language.pack(state_type, iter(accumulators)),
                 value,
                 zeros,
@@ -198,15 +273,14 @@ class _Planner(language.Interpreter):
                 outputs,
             )
         )
-        return language.pack(state_type, iter(outputs))
+        total = language.pack(state_type, iter(outputs))
+        return self._run(report, total, block.type_signature.result, False)
 
     def _select(self, block: compat.framework.Intrinsic, argument: Any) -> Any:
         # The clients' keys, the server's value and the function of both are all
         # that a client needs to make its own sequence.
         keys, _, server_value, select = argument
-        selection = compat.structure.Struct(
-            [(None, keys), (None, server_value), (None, select)]
-        )
+        selection = language.Struct.unnamed(keys, server_value, select)
         return self._run(block, selection, block.type_signature.result, True)
 
 
@@ -230,89 +304,31 @@ _WITHOUT_ARGUMENT = {
     "federated_eval_at_server": False,
     "federated_eval_at_clients": True,
 }
-_SECURE_SUMS = frozenset(
+_SECURE = frozenset(
     {
         "federated_secure_modular_sum",
+        "federated_secure_select",
         "federated_secure_sum",
         "federated_secure_sum_bitwidth",
     }
 )
 
 
-def _zeros(type_signature: compat.Type) -> language.TreeFunction:
-    """Returns a function without a parameter that returns zeros of a type."""
-
-    @language.TreeFunction
-    def body(argument: None) -> Any:
-        del argument
-        leaf_types = language.leaf_types(type_signature)
-        zeros = (tf.zeros(leaf.shape, leaf.dtype) for leaf in leaf_types)
-        return language.pack(type_signature, zeros)
-
-    return body
-
-
-def _leafwise(function: Any, tree: Any, other: Any) -> Any:
-    """Applies a function to the leaves of two trees; one leaf serves for all."""
-    others = list(language.leaves(other))
-    leaves = list(language.leaves(tree))
-    if len(others) == 1:
-        others *= len(leaves)
-    results = [
-        function(leaf, other) for leaf, other in zip(leaves, others, strict=True)
-    ]
-    if isinstance(tree, compat.structure.Struct):
-        return compat.structure.pack_sequence_as(tree, results)
-    return results[0]
-
-
-def _checked(value: tf.Tensor, maximum: tf.Tensor) -> tf.Tensor:
-    within = tf.reduce_all(tf.cast(value, tf.int64) <= tf.cast(maximum, tf.int64))
-    check = tf.raw_ops.Assert(
-        condition=within,
-        data=[
-            "client value larger than maximum specified for secure sum",
-            value,
-            "not less than or equal to",
-            maximum,
-        ],
+def _compiled(computation: Any) -> compat.framework.ComputationBuildingBlock:
+    """Returns a computation without some intrinsics, as TFF's native compiler does."""
+    block, _ = tff.tensorflow.replace_intrinsics_with_bodies(
+        computation.to_building_block()
     )
-    with tf.control_dependencies([check]):
-        return tf.identity(value)
+    return block
 
 
-@language.TreeFunction
-def _add_within(argument: Any) -> Any:
-    """From the sum so far and <value, maximum> to the next sum."""
-    total, (value, maximum) = argument
-    return _leafwise(tf.add, total, _leafwise(_checked, value, maximum))
-
-
-@language.TreeFunction
-def _add(argument: Any) -> Any:
-    """From two values to their sum."""
-    return _leafwise(tf.add, *argument)
-
-
-@language.TreeFunction
-def _modulo(argument: Any) -> Any:
-    """From a value and a modulus to the value modulo the modulus."""
-    return _leafwise(tf.math.floormod, *argument)
-
-
-@language.TreeFunction
-def _maximum_of_bitwidth(bitwidth: Any) -> Any:
-    """From bit widths to the greatest values of so many bits."""
-
-    def maximum(bits: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
-        check = tf.raw_ops.Assert(
-            condition=bits <= _MAX_BITWIDTH,
-            data=[bits, f"is greater than maximum bitwidth {_MAX_BITWIDTH}"],
-        )
-        with tf.control_dependencies([check]):
-            return 2 ** tf.cast(bits, tf.int64) - 1
-
-    return _leafwise(maximum, bitwidth, bitwidth)
+def _in_the_open(block: compat.framework.Intrinsic) -> Any:
+    """Returns a function that does what a secure intrinsic does."""
+    argument = compat.framework.Reference("argument", block.type_signature.parameter)
+    call = compat.framework.Call(block, argument)
+    function = compat.framework.Lambda("argument", argument.type_signature, call)
+    secure = compat.framework.ConcreteComputation.from_building_block(function)
+    return _compiled(tff.backends.test.replace_secure_intrinsics_with_bodies(secure))
 
 
 def _phases(

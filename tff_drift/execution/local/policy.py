@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tff_drift import system
+from tff_drift.execution.local.data.stacks import LockstepSteps
 from tff_drift.execution.local.options import Limits
 
 # Threads wait, for Python's lock and for each other's results: so many more than there
@@ -31,18 +32,6 @@ class Decision(NamedTuple):
 
     holds: bool
     reason: str
-
-
-class LockstepSteps(NamedTuple):
-    """Steps that clients of a group take together.
-
-    Attributes:
-      num_clients: How many clients take them.
-      num_steps: How many steps each of these takes.
-    """
-
-    num_clients: int
-    num_steps: int
 
 
 def concurrent_clients(client_devices: Sequence[str]) -> int:
@@ -344,39 +333,27 @@ def groups(
       step_bytes: The size of the batch of one step, in bytes.
       patch_bytes: What the patches of one client's step take, in bytes.
     """
+    keys = list(zip(num_steps, last_batches, strict=True))
+    clients = range(len(keys))
+    found: Sequence[Sequence[int]]
+    if all(key == keys[0] for key in keys):
+        found = chunks(limits, len(keys), at_least, client_bytes, patch_bytes)
+    else:
+        most = limits.sorted_stack_bytes // max(1, client_bytes)
+        most = max(limits.few_sorted_clients, min(limits.many_sorted_clients, most))
+        most = min(most, most_together(limits, client_bytes, patch_bytes))
+        parts = max(-(-len(keys) // most), min(at_least, len(keys)))
+        order = sorted(clients, key=keys.__getitem__, reverse=True)
+        size = min(most, padded_size(-(-len(order) // parts)))
+        bounds = [*range(0, len(order), size), len(order)]
+        if len(bounds) <= at_least:
+            bounds = [len(order) * part // parts for part in range(parts + 1)]
+        found = [order[start:end] for start, end in itertools.pairwise(bounds)]
     return [
         part
-        for group in _by_steps(
-            limits,
-            list(zip(num_steps, last_batches, strict=True)),
-            at_least,
-            client_bytes,
-            patch_bytes,
-        )
+        for group in found
         for part in _within_bytes(limits, group, num_steps, step_bytes)
     ]
-
-
-def _by_steps(
-    limits: Limits,
-    keys: Sequence[Any],
-    at_least: int,
-    client_bytes: int,
-    patch_bytes: int,
-) -> list[Sequence[int]]:
-    clients = range(len(keys))
-    if all(key == keys[0] for key in keys):
-        return list(chunks(limits, len(clients), at_least, client_bytes, patch_bytes))
-    most = limits.sorted_stack_bytes // max(1, client_bytes)
-    most = max(limits.few_sorted_clients, min(limits.many_sorted_clients, most))
-    most = min(most, most_together(limits, client_bytes, patch_bytes))
-    parts = max(-(-len(clients) // most), min(at_least, len(clients)))
-    order = sorted(clients, key=keys.__getitem__, reverse=True)
-    size = min(most, padded_size(-(-len(order) // parts)))
-    bounds = [*range(0, len(order), size), len(order)]
-    if len(bounds) <= at_least:
-        bounds = [len(order) * part // parts for part in range(parts + 1)]
-    return [order[start:end] for start, end in itertools.pairwise(bounds)]
 
 
 def few_together(limits: Limits, num_clients: int, on_cpus: bool) -> int:

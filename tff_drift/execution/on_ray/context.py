@@ -226,7 +226,7 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
     def _merge(
         self, form: compat.framework.MergeableCompForm, one: Any, two: Any
     ) -> Any:
-        return self._server.invoke(form.merge, _pair(one, two))
+        return self._server.invoke(form.merge, (one, two))
 
     def _after_merge(self, plan: _Plan, argument: Argument, merged: Any) -> Any:
         assert plan.form is not None
@@ -238,13 +238,11 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
                 types.parameter[0],
                 iter([[] for _ in partition.client_types(types.parameter[0])]),
             )
-            return self._server.invoke(plan.form.after_merge, _pair(nobody, merged))
-        packed = self._actors.put(
-            _pair(wire.pack(argument.shared, types.parameter[0]), merged)
-        )
-        results = self._run(
-            plan.after_merge, dataclasses.replace(argument, packed=packed)
-        )
+            return self._server.invoke(plan.form.after_merge, (nobody, merged))
+        shared = wire.pack(argument.shared, types.parameter[0])
+        packed = self._actors.put((shared, merged))
+        argument = dataclasses.replace(argument, packed=packed)
+        results = self._run(plan.after_merge, argument)
         return _join(results, types.result, [argument.dealt[k] for k in argument.busy])
 
     def _run(
@@ -359,10 +357,6 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
     def close(self) -> None:
         """Ends the actors; Ray itself runs on."""
         self._actors.close()
-
-
-def _pair(one: Any, two: Any) -> compat.structure.Struct:
-    return compat.structure.Struct.unnamed(one, two)
 
 
 def _join(

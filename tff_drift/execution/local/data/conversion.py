@@ -20,7 +20,7 @@ from tff_drift.execution.local.data.client_data import (
     ClientData,
     as_tensor,
 )
-from tff_drift.execution.local.plan import Leaf
+from tff_drift.execution.local.planner import Leaf
 
 # From the values of leaves, a client and the number of clients to a Python value.
 Assembler = Callable[[Mapping[Leaf, Any], int | None, int], Any]

@@ -17,7 +17,7 @@ from tff_drift.execution.local import language, patterns
 from tff_drift.execution.local.data import sequences
 from tff_drift.execution.local.graphs.import_graph import GraphCache
 from tff_drift.execution.local.language import Interpreter
-from tff_drift.execution.local.plan import Leaf, Operation
+from tff_drift.execution.local.planner import Leaf, Operation
 
 # The functions below build graphs themselves: AutoGraph has nothing to do.
 _DO_NOT_CONVERT = tf.autograph.experimental.do_not_convert
@@ -91,7 +91,7 @@ class GraphBuilder(Interpreter):
             return self._reduce(variant, zero, function, element_type)
         if block.uri == "sequence_sum":
             return self._sum(argument, block.type_signature.result)
-        if block.uri in ("federated_select", "federated_secure_select"):
+        if block.uri == "federated_select":
             return self._select(*argument)
         raise NotImplementedError(
             f"The local execution context does not support the intrinsic {block.uri!r} "
@@ -122,7 +122,7 @@ class GraphBuilder(Interpreter):
         def on_element(state: Any, element: Any) -> Any:
             state = compat.structure.pack_sequence_as(zero, list(state))
             value = sequences.to_tree(element, element_type)
-            result = self.call(function, language.pair(state, value))
+            result = self.call(function, language.Struct.unnamed(state, value))
             return tuple(language.leaves(result))
 
         flat = tuple(language.leaves(zero))
@@ -149,7 +149,7 @@ class GraphBuilder(Interpreter):
 
         @_DO_NOT_CONVERT
         def on_key(key: tf.Tensor) -> Any:
-            result = self.call(select, language.pair(server_value, key))
+            result = self.call(select, language.Struct.unnamed(server_value, key))
             return compat.type_to_py_container(result, result_type)
 
         selected = tf.data.Dataset.from_tensor_slices(keys).map(on_key)

@@ -22,12 +22,11 @@ from tff_drift.execution.local.client_program.program import ClientProgram
 from tff_drift.execution.local.data import sequences
 from tff_drift.execution.local.data.batch_cache import MemoryBudget, TooManyBytesError
 from tff_drift.execution.local.data.client_data import ClientData, read_all
-from tff_drift.execution.local.data.stacks import StackedValues
+from tff_drift.execution.local.data.stacks import LockstepSteps, StackedValues
 from tff_drift.execution.local.graphs import functions
 from tff_drift.execution.local.graphs.functions import PhaseFunction
 from tff_drift.execution.local.options import Options
-from tff_drift.execution.local.plan import Leaf, distinct
-from tff_drift.execution.local.policy import LockstepSteps
+from tff_drift.execution.local.planner import Leaf, distinct
 from tff_drift.execution.local.runners.functions import VectorizedFunctions
 from tff_drift.execution.local.runners.vectorized import Group, VectorizedRunner
 from tff_drift.execution.local.runners.vectorized_loop import FunctionKey

@@ -1,4 +1,4 @@
-"""Clients that train side by side, each on its own batches, see `schedule`."""
+"""Clients that train side by side, each on its own batches, see `Schedule`."""
 
 from __future__ import annotations
 
@@ -18,19 +18,17 @@ from tff_drift.execution.local.client_program.program import ClientProgram
 from tff_drift.execution.local.client_program.touched_rows import RowsProgram
 from tff_drift.execution.local.data.client_data import ClientData
 from tff_drift.execution.local.data.stacks import (
+    LockstepSteps,
+    Schedule,
+    build_schedule,
+    most_frequent_shape,
     put_end_to_end,
     put_side_by_side,
     rows_named,
     stack_values,
 )
 from tff_drift.execution.local.options import Options, Placement
-from tff_drift.execution.local.policy import LockstepSteps
 from tff_drift.execution.local.runners.functions import VectorizedFunctions
-from tff_drift.execution.local.runners.schedule import (
-    Schedule,
-    build_schedule,
-    most_frequent_shape,
-)
 from tff_drift.execution.local.runners.vectorization import num_bytes
 from tff_drift.execution.local.runners.vectorized_loop import (
     FunctionKey,
