@@ -72,8 +72,10 @@ class Aggregator:
         graphs: GraphCache,
         only_aggregated: frozenset[Leaf],
     ) -> None:
-        self._graphs = graphs
-        self.forms = [form for each in aggregations for form in _forms(each, graphs)]
+        self._builder = functions.GraphBuilder(graphs)
+        self.forms = [
+            form for each in aggregations for form in _forms(each, self._builder)
+        ]
         self.collected = [form for form in self.forms if form.kind == COLLECTED]
         self.in_turn = [form for form in self.forms if form.kind == IN_TURN]
         self.sums = [
@@ -108,22 +110,20 @@ class Aggregator:
         It is built when it is first asked for, as `add_many`.
         """
         leaves = [*self._accumulators, *self.turn_inputs]
-        builder = functions.GraphBuilder(self._graphs)
 
         def body(*given: tf.Tensor) -> TensorList:
             values = dict(zip(leaves, given, strict=True))
             return [
                 result
                 for form in self.in_turn
-                for result in _add_one(builder, form.aggregation, values)
+                for result in _add_one(self._builder, form.aggregation, values)
             ]
 
-        return functions.trace(body, list(map(_spec, leaves)))
+        return functions.trace(body, [leaf.spec for leaf in leaves])
 
     @functools.cached_property
     def add_many(self) -> functions.TensorFunction:
         """The function that adds the stacked values of several clients in turn."""
-        builder = functions.GraphBuilder(self._graphs)
 
         def body(num_clients: tf.Tensor, *given: tf.Tensor) -> TensorList:
             split = len(self._accumulators)
@@ -133,13 +133,13 @@ class Aggregator:
             for form in self.in_turn:
                 state = [values[leaf] for leaf in form.aggregation.accumulators]
                 results += _add_in_turn(
-                    builder, form.aggregation, state, stacks, num_clients
+                    self._builder, form.aggregation, state, stacks, num_clients
                 )
             return results
 
         specs = [tf.TensorSpec([], tf.int32)]
-        specs += [_spec(leaf) for leaf in self._accumulators]
-        specs += [_stacked_spec(leaf) for leaf in self.turn_inputs]
+        specs += [leaf.spec for leaf in self._accumulators]
+        specs += [tensors.stacked_spec(leaf.spec, None) for leaf in self.turn_inputs]
         return functions.trace(body, specs)
 
 
@@ -298,7 +298,7 @@ def _add_in_turn(
         values.update((leaf, stacks[leaf][client]) for leaf in aggregation.inputs)
         return [client + 1, *_add_one(builder, aggregation, values)]
 
-    shapes = [_spec(leaf).shape for leaf in aggregation.outputs]
+    shapes = [leaf.spec.shape for leaf in aggregation.outputs]
     _, *results = tf.while_loop(
         lambda client, *_: client < num_clients,
         body,
@@ -309,16 +309,15 @@ def _add_in_turn(
     return results
 
 
-def _forms(aggregation: Aggregation, graphs: GraphCache) -> list[Form]:
+def _forms(aggregation: Aggregation, builder: functions.GraphBuilder) -> list[Form]:
     """Recognises the forms of an aggregation in the graph of its function."""
-    builder = functions.GraphBuilder(graphs)
     leaves = distinct([*aggregation.accumulators, *aggregation.inputs])
 
     # Nothing is run: the graph alone is wanted, which a function takes longer to make.
     with tf.Graph().as_default():
         inputs = [
-            tf.compat.v1.placeholder(spec.dtype, spec.shape)
-            for spec in map(_spec, leaves)
+            tf.compat.v1.placeholder(leaf.spec.dtype, leaf.spec.shape)
+            for leaf in leaves
         ]
         values = dict(zip(leaves, inputs, strict=True))
         outputs = _add_one(builder, aggregation, values)
@@ -353,12 +352,3 @@ def _part(
         accumulators=tuple(aggregation.accumulators[k] for k in places),
         outputs=tuple(aggregation.outputs[k] for k in places),
     )
-
-
-def _spec(leaf: Leaf) -> tf.TensorSpec:
-    return functions.leaf_spec(leaf.type_signature)
-
-
-def _stacked_spec(leaf: Leaf) -> tf.TensorSpec:
-    spec = _spec(leaf)
-    return tf.TensorSpec(tf.TensorShape([None]).concatenate(spec.shape), spec.dtype)

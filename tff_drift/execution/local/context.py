@@ -13,7 +13,6 @@ from tff_drift import checks, compat, signatures, tensors
 from tff_drift.execution import containers
 from tff_drift.execution.local import policy
 from tff_drift.execution.local.data.batch_cache import BatchCache
-from tff_drift.execution.local.data.client_data import ClientData
 from tff_drift.execution.local.data.conversion import ArgumentReader
 from tff_drift.execution.local.explain import explain_plan
 from tff_drift.execution.local.graphs.saved_functions import SavedFunctions
@@ -264,7 +263,7 @@ def create_local_execution_context(
         max_concurrent_clients, thread_name_prefix="tff-drift-client"
     )
     placement = Placement(server_device, clients, max_concurrent_clients, pool)
-    batches: BatchCache[ClientData] = BatchCache(dataset_cache_bytes, limits.cohorts)
+    batches = BatchCache(dataset_cache_bytes, limits.cohorts)
     return LocalExecutionContext(
         Options(
             limits, placement, batch_clients, functionalize_clients, batches, saved

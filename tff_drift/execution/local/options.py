@@ -21,7 +21,6 @@ from tensorflow.python.eager import context as eager_context
 
 from tff_drift import checks, system
 from tff_drift.execution.local.data.batch_cache import BatchCache
-from tff_drift.execution.local.data.client_data import ClientData
 from tff_drift.execution.local.graphs.saved_functions import SavedFunctions
 
 # What has to be there, or is divided by.
@@ -263,7 +262,7 @@ class Options:
     placement: Placement
     batch_clients: bool | None
     functionalize: bool
-    batches: BatchCache[ClientData]
+    batches: BatchCache
     saved: SavedFunctions | None = None
     runners: weakref.WeakValueDictionary[bytes, Any] = dataclasses.field(
         default_factory=weakref.WeakValueDictionary

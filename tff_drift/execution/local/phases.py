@@ -20,7 +20,6 @@ from absl import logging
 from tff_drift import aligned_memory, compat
 from tff_drift.execution.local import language
 from tff_drift.execution.local.aggregation import Accumulator, Aggregator
-from tff_drift.execution.local.data import sequences
 from tff_drift.execution.local.data.client_data import ClientData, as_tensor
 from tff_drift.execution.local.data.conversion import Assembler, build_assembler
 from tff_drift.execution.local.data.stacks import StackedValues
@@ -128,7 +127,7 @@ class RunnablePhase:
     def advice(self, num_clients: int, num_groups: int) -> str | None:
         """See `Placement.advice`: None for clients that pass over no datasets."""
         inputs = [leaf for step in self.phase.clients for leaf in step.inputs]
-        if not any(sequences.is_sequence(leaf.type_signature) for leaf in inputs):
+        if not any(leaf.is_sequence for leaf in inputs):
             return None
         return self._placement.advice(num_clients, num_groups)
 
@@ -210,7 +209,7 @@ class RunnablePhase:
         """Releases the batches of clients that are finished."""
         assert self.clients is not None
         for leaf in self.clients.function.inputs:
-            if sequences.is_sequence(leaf.type_signature) and leaf.at_clients:
+            if leaf.is_sequence and leaf.at_clients:
                 for client in clients:
                     if isinstance(values[leaf][client], ClientData):
                         values[leaf][client].release()

@@ -22,6 +22,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import compat
@@ -42,6 +43,18 @@ class Leaf:
     type_signature: compat.Type
     at_clients: bool
     phase: int
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether it is a sequence."""
+        return isinstance(self.type_signature, compat.SequenceType)
+
+    @property
+    def spec(self) -> tf.TensorSpec:
+        """That of its tensor, a scalar variant for a sequence."""
+        if self.is_sequence:
+            return tf.TensorSpec((), tf.variant)
+        return tf.TensorSpec(self.type_signature.shape, self.type_signature.dtype)
 
 
 @dataclasses.dataclass(eq=False)

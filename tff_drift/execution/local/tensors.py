@@ -79,3 +79,14 @@ def integers_below(end: int) -> tf.Tensor:
     """Returns 0, 1, ..., `end` - 1 as `int32`."""
     with tf.device("/CPU:0"):
         return tf.range(end)
+
+
+def stacked_spec(spec: tf.TensorSpec, num_clients: int | None) -> tf.TensorSpec:
+    """Returns the spec of many clients' tensors."""
+    shape = tf.TensorShape([num_clients]).concatenate(spec.shape)
+    return tf.TensorSpec(shape, spec.dtype)
+
+
+def num_bytes(specs: Iterable[tf.TensorSpec | tf.Tensor]) -> int:
+    """Returns the bytes of tensors, of sizes that are not known as if they were 1."""
+    return sum((spec.shape.num_elements() or 1) * spec.dtype.size for spec in specs)

@@ -38,7 +38,7 @@ from tff_drift.execution.local.client_program.row_graphs import (
     Part,
     Space,
 )
-from tff_drift.execution.local.tensors import TensorList
+from tff_drift.execution.local.tensors import TensorList, num_bytes
 
 
 class RowsProgram:
@@ -87,7 +87,7 @@ class RowsProgram:
                 raise UnsupportedGraphError("its steps change whole tables")
             self.num_bytes: dict[Space, int] = {}
             for k, (space, _) in self._tables.items():
-                size = specs[k].shape.num_elements() * specs[k].dtype.size
+                size = num_bytes([specs[k]])
                 self.num_bytes[space] = self.num_bytes.get(space, 0) + size
             places = {x: tf.TensorSpec([x.num_rows], tf.int32) for x in self.num_bytes}
             self._step = step.on_rows({x: placeholder(y) for x, y in places.items()})

@@ -11,11 +11,12 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 import tensorflow as tf
 
 from tff_drift.execution.local import patterns
+from tff_drift.execution.local.tensors import num_bytes
 
 # How long a cohort waits for the one that is being put together, in seconds.
 _LONGEST_WAIT = 0.01
@@ -40,24 +41,7 @@ class MemoryBudget:
                 raise TooManyBytesError
 
 
-class Batches(Protocol):
-    """The batches that were read from a dataset.
-
-    Attributes:
-      is_kept: Whether a `BatchCache` holds it.
-    """
-
-    is_kept: bool
-
-    @property
-    def num_bytes(self) -> Sequence[int]:
-        """The size of each batch, in bytes."""
-
-
-_Batches = TypeVar("_Batches", bound=Batches)
-
-
-class BatchCache(Generic[_Batches]):
+class BatchCache:
     """The batches of datasets, those used last, for as long as the datasets live.
 
     Args:
@@ -84,7 +68,7 @@ class BatchCache(Generic[_Batches]):
         """The RAM that the batches take."""
         return self._used_bytes
 
-    def get(self, dataset: tf.data.Dataset) -> _Batches | None:
+    def get(self, dataset: tf.data.Dataset) -> Any | None:
         """Returns what was read of a dataset, None if it is not there."""
         with self._lock:
             entry = self._entries.get(id(dataset))
@@ -94,8 +78,13 @@ class BatchCache(Generic[_Batches]):
             self._entries.move_to_end(id(dataset))
             return entry[1]
 
-    def put(self, dataset: tf.data.Dataset, data: _Batches) -> None:
-        """Keeps what was read of a dataset, if it gives the same every time."""
+    def put(self, dataset: tf.data.Dataset, data: Any) -> None:
+        """Keeps what was read of a dataset, if it gives the same every time.
+
+        Args:
+          dataset: The dataset.
+          data: A `ClientData`. It learns whether it is kept.
+        """
         if not patterns.is_repeatable(dataset):
             return
         key = id(dataset)
@@ -103,14 +92,14 @@ class BatchCache(Generic[_Batches]):
         data.is_kept = self._keep(key, reference, data, sum(data.num_bytes))
 
     def put_together(
-        self, cohort: Sequence[_Batches], way: Any, build: Callable[[], Any]
+        self, cohort: Sequence[Any], way: Any, build: Callable[[], Any]
     ) -> Any:
         """Returns what `build` does; keeps it for cohorts that come again.
 
         It is kept at the second time, if all the data is. Threads take turns.
 
         Args:
-          cohort: The data of every client.
+          cohort: The `ClientData` of every client.
           way: Names the way in which they are put together.
           build: Puts them together in tensors, always the same for this data put
             together in this way.
@@ -130,7 +119,7 @@ class BatchCache(Generic[_Batches]):
             references = [
                 weakref.ref(own, lambda _: self._forget(key)) for own in cohort
             ]
-            size = sum(map(_num_bytes, tf.nest.flatten(tensors)))
+            size = num_bytes(tf.nest.flatten(tensors))
             self._keep(key, references, tensors, size)
         return tensors
 
@@ -175,7 +164,3 @@ class BatchCache(Generic[_Batches]):
             entry = self._entries.pop(key, None)
             if entry is not None:
                 self._used_bytes -= entry[2]
-
-
-def _num_bytes(tensor: tf.Tensor) -> int:
-    return tensor.shape.num_elements() * tensor.dtype.size

@@ -156,7 +156,7 @@ class ClientData:
         """Whether every pass over the data gives the same."""
         return self._dataset is None or patterns.is_repeatable(self._dataset)
 
-    def known(self, cache: BatchCache[ClientData]) -> ClientData | None:
+    def known(self, cache: BatchCache) -> ClientData | None:
         """Returns the data with its batches, None if they have to be read first.
 
         Args:
@@ -164,7 +164,7 @@ class ClientData:
         """
         return self if self._dataset is None else cache.get(self._dataset)
 
-    def read(self, cache: BatchCache[ClientData], budget: MemoryBudget) -> ClientData:
+    def read(self, cache: BatchCache, budget: MemoryBudget) -> ClientData:
         """Returns the data with its batches, perhaps those that `cache` holds.
 
         Args:
@@ -346,7 +346,7 @@ def read_variant(
 def read_all(
     datasets: Sequence[Any],
     element_type: compat.Type,
-    cache: BatchCache[ClientData],
+    cache: BatchCache,
     budget: MemoryBudget,
     run: Callable[[Callable[[Any], ClientData], Sequence[Any]], Iterator[ClientData]],
 ) -> list[ClientData]:

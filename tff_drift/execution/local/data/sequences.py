@@ -13,7 +13,6 @@ from tff_drift import casts, compat
 from tff_drift.execution import containers
 from tff_drift.execution.local import language, patterns, tensors
 
-Struct = compat.structure.Struct
 # The leaves of an element.
 Row = list[np.ndarray | tf.Tensor]
 # With this attribute TensorFlow makes a function ready for one device as it is. Without
@@ -30,11 +29,6 @@ _REWRITTEN = "_tf_data_function"
 _COPIED_DATASET_BYTES = 2**19
 
 
-def is_sequence(type_signature: compat.Type) -> bool:
-    """Whether a type is that of sequences."""
-    return isinstance(type_signature, compat.SequenceType)
-
-
 def element_spec(element_type: compat.Type) -> Any:
     """Returns the `tf.TensorSpec` structure of a sequence's elements.
 
@@ -47,7 +41,7 @@ def element_spec(element_type: compat.Type) -> Any:
     """
     if isinstance(element_type, compat.TensorType):
         return tf.TensorSpec(element_type.shape, element_type.dtype)
-    specs = Struct(
+    specs = language.Struct(
         (name, element_spec(element))
         for name, element in compat.structure.iter_elements(element_type)
     )
@@ -70,7 +64,7 @@ def to_tree(value: Any, type_signature: compat.Type) -> Any:
     if not isinstance(type_signature, compat.StructType):
         return value
     elements = containers.struct_elements(value, type_signature)
-    return Struct(
+    return language.Struct(
         (name, to_tree(element, element_type))
         for element, (name, element_type) in zip(
             elements, compat.structure.iter_elements(type_signature), strict=True

@@ -160,13 +160,6 @@ class GraphBuilder(Interpreter):
         return tf.constant(block.value, block.type_signature.dtype)
 
 
-def leaf_spec(leaf_type: compat.Type) -> tf.TensorSpec:
-    """Returns the `tf.TensorSpec` of a leaf, a scalar variant for a sequence."""
-    if isinstance(leaf_type, compat.SequenceType):
-        return tf.TensorSpec((), tf.variant)
-    return tf.TensorSpec(leaf_type.shape, leaf_type.dtype)
-
-
 def trace(body: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> TensorFunction:
     """Traces a function, which leaves nothing behind when it goes.
 
@@ -266,7 +259,7 @@ class PhaseFunction:
         # Each with the operation that it is for, None if it is for all.
         self._places = tuple(
             dict.fromkeys(
-                (step if sequences.is_sequence(leaf.type_signature) else None, leaf)
+                (step if leaf.is_sequence else None, leaf)
                 for step in steps
                 for leaf in step.inputs
                 if leaf not in made
@@ -296,7 +289,7 @@ class PhaseFunction:
                 last_pass.update(dict.fromkeys(_sequences(step), outputs))
             return [values[leaf] for leaf in self.outputs]
 
-        return trace(body, [leaf_spec(leaf.type_signature) for leaf in self.inputs])
+        return trace(body, [leaf.spec for leaf in self.inputs])
 
     def build(self) -> None:
         """Builds the function, unless it has been done.
@@ -315,7 +308,7 @@ class PhaseFunction:
 
 
 def _sequences(step: Operation) -> list[Leaf]:
-    return [leaf for leaf in step.inputs if sequences.is_sequence(leaf.type_signature)]
+    return [leaf for leaf in step.inputs if leaf.is_sequence]
 
 
 def _pass_after(

@@ -23,7 +23,6 @@ from tff_drift.execution.local.data import sequences
 from tff_drift.execution.local.data.batch_cache import MemoryBudget, TooManyBytesError
 from tff_drift.execution.local.data.client_data import ClientData, read_all
 from tff_drift.execution.local.data.stacks import LockstepSteps, StackedValues
-from tff_drift.execution.local.graphs import functions
 from tff_drift.execution.local.graphs.functions import PhaseFunction
 from tff_drift.execution.local.options import Options
 from tff_drift.execution.local.planner import Leaf, distinct
@@ -154,7 +153,7 @@ def many_clients(
       NotVectorizedError: If clients are not to be vectorized.
     """
     has_datasets = any(
-        sequences.is_sequence(leaf.type_signature) and leaf.at_clients
+        leaf.is_sequence and leaf.at_clients
         for step in function.steps
         for leaf in step.inputs
     )
@@ -202,7 +201,7 @@ class VectorizedClients(ManyClients):
         self._datasets = {
             position: leaf
             for position, leaf in enumerate(function.inputs)
-            if sequences.is_sequence(leaf.type_signature)
+            if leaf.is_sequence
         }
         self._options = options
         on_cpus = options.placement.on_cpus
@@ -218,9 +217,7 @@ class VectorizedClients(ManyClients):
         self.runner: VectorizedRunner = runner
         # What the clients bring besides, and may be of another shape for each.
         self._of_any_shape = [
-            leaf
-            for leaf in own
-            if not functions.leaf_spec(leaf.type_signature).shape.is_fully_defined()
+            leaf for leaf in own if not leaf.spec.shape.is_fully_defined()
         ]
 
     def _divide(self, values: Mapping[Leaf, Any]) -> Route:
@@ -379,17 +376,17 @@ def client_graph(function: PhaseFunction, summed: Collection[Leaf]) -> ClientGra
     """
     graph = function.function.graph
     for leaf in function.inputs:
-        if sequences.is_sequence(leaf.type_signature) and not leaf.at_clients:
+        if leaf.is_sequence and not leaf.at_clients:
             raise UnsupportedGraphError("its clients share a sequence")
-    if any(sequences.is_sequence(leaf.type_signature) for leaf in function.outputs):
+    if any(leaf.is_sequence for leaf in function.outputs):
         raise UnsupportedGraphError("it makes a sequence")
     return ClientGraph(
         graph_def=graph.as_graph_def(),
         inputs=tuple(tensor.op.name for tensor in function.function.inputs),
         specs=tuple(
             tf.nest.flatten(sequences.element_spec(leaf.type_signature.element))
-            if sequences.is_sequence(leaf.type_signature)
-            else functions.leaf_spec(leaf.type_signature)
+            if leaf.is_sequence
+            else leaf.spec
             for leaf in function.inputs
         ),
         each=tuple(leaf.at_clients for leaf in function.inputs),

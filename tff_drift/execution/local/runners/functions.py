@@ -9,8 +9,8 @@ see `vectorized_loop`, are part of one graph.
 from __future__ import annotations
 
 import collections
+import contextvars
 import dataclasses
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,7 +27,6 @@ from tff_drift.execution.local.graphs.saved_functions import SavedFunctions
 from tff_drift.execution.local.options import Limits
 from tff_drift.execution.local.runners.vectorization import (
     concrete,
-    stacked_spec,
     vectorized_results,
 )
 from tff_drift.execution.local.runners.vectorized_loop import (
@@ -38,7 +37,12 @@ from tff_drift.execution.local.runners.vectorized_loop import (
     VectorizedIterates,
     VectorizedLoop,
 )
-from tff_drift.execution.local.tensors import TensorList
+from tff_drift.execution.local.tensors import TensorList, stacked_spec
+
+# TensorFlow warns of how it vectorizes, which `explain` reports: not here, then, and
+# not in other threads.
+_building = contextvars.ContextVar("building", default=False)
+tf.get_logger().addFilter(lambda _: not _building.get())
 
 
 class VectorizedFunctions:
@@ -82,12 +86,14 @@ class VectorizedFunctions:
         Raises:
           UnsupportedGraphError: If TensorFlow cannot vectorize an operation.
         """
+        building = _building.set(True)
         try:
-            with _silence:
-                self._function(key)
+            self._function(key)
         except Exception as error:  # TensorFlow's own, of any class.
             (reason, *_) = str(error).strip().splitlines() or [type(error).__name__]
             raise UnsupportedGraphError(reason) from error
+        finally:
+            _building.reset(building)
 
     def run(
         self,
@@ -234,33 +240,3 @@ class VectorizedFunctions:
         values = dict(zip(self._shared_inputs, common, strict=True))
         values.update(zip(self.own_inputs, own, strict=True))
         return [values.get(k) for k in range(len(self.client.graph.inputs))]
-
-
-class _Silence:
-    """Silences TensorFlow's warnings about vectorization: `explain` reports them.
-
-    The logger is the process', which threads share: the first to come silences it, and
-    the last to go gives its level back.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._level = logging.NOTSET
-
-    def __enter__(self) -> None:
-        logger = tf.get_logger()
-        with self._lock:
-            if not self._inside:
-                self._level = logger.level
-                logger.setLevel(logging.CRITICAL)
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                tf.get_logger().setLevel(self._level)
-
-
-_silence = _Silence()

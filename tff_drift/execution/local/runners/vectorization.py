@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -194,14 +194,3 @@ def _chosen(condition: tf.Tensor, if_true: tf.Tensor, if_false: tf.Tensor) -> tf
         lambda: tf.where(column, if_true, if_false),
         lambda: tf.identity(if_false),
     )
-
-
-def stacked_spec(spec: tf.TensorSpec, num_clients: int | None) -> tf.TensorSpec:
-    """Returns the spec of many clients' tensors."""
-    shape = tf.TensorShape([num_clients]).concatenate(spec.shape)
-    return tf.TensorSpec(shape, spec.dtype)
-
-
-def num_bytes(specs: Iterable[tf.TensorSpec]) -> int:
-    """Returns the bytes of tensors, of sizes that are not known as if they were 1."""
-    return sum((spec.shape.num_elements() or 1) * spec.dtype.size for spec in specs)

@@ -29,7 +29,6 @@ from tff_drift.execution.local.data.stacks import (
 )
 from tff_drift.execution.local.options import Options, Placement
 from tff_drift.execution.local.runners.functions import VectorizedFunctions
-from tff_drift.execution.local.runners.vectorization import num_bytes
 from tff_drift.execution.local.runners.vectorized_loop import (
     FunctionKey,
     LoopSteps,
@@ -89,7 +88,7 @@ class VectorizedRunner:
         self._cache = options.batches
         self._limits = options.limits
         self._functions = VectorizedFunctions(client, options.limits, options.saved)
-        of_loops = [num_bytes(loop.state_specs) for loop in client.loops]
+        of_loops = [tensors.num_bytes(loop.state_specs) for loop in client.loops]
         # Of UGA: its last loop has the size of a model, that before it of two.
         self.state_bytes = min(of_loops) if client.epochs else max(of_loops)
         self._rows: RowsProgram | None = None
@@ -139,7 +138,7 @@ class VectorizedRunner:
             for batches in zip(*own, strict=True)
         ]
         # A step that writes to a iterates has another that reads it.
-        saved = sum(num_bytes(loop.written_specs) for loop in loops) // 2
+        saved = sum(tensors.num_bytes(loop.written_specs) for loop in loops) // 2
         saved //= self._limits.saved_bytes_for_one
         on_cpus, state_bytes = placement.on_cpus, self.state_bytes
         on_few_rows = self._bytes_on_rows(datasets)

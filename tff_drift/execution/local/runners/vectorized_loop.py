@@ -14,8 +14,8 @@ import tensorflow as tf
 from tff_drift.execution.local import patterns
 from tff_drift.execution.local.client_program.program import ClientProgram
 from tff_drift.execution.local.client_program.touched_rows import RowsProgram
-from tff_drift.execution.local.runners.vectorization import OfOneClient, stacked_spec
-from tff_drift.execution.local.tensors import TensorList
+from tff_drift.execution.local.runners.vectorization import OfOneClient
+from tff_drift.execution.local.tensors import TensorList, stacked_spec
 
 
 class FunctionKey(NamedTuple):
