@@ -236,12 +236,6 @@ class Placement:
                 future.cancel()
             concurrent.futures.wait(ahead)
 
-    def map(
-        self, function: Callable[[Any], Any], values: Sequence[Any]
-    ) -> Iterator[Any]:
-        """Yields a function's results in the order of the values, as `in_order`."""
-        return self.in_order(lambda number: function(values[number]), len(values))
-
 
 @dataclasses.dataclass(frozen=True)
 class Options:

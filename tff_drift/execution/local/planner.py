@@ -19,6 +19,7 @@ for which the protocol is set up.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -237,7 +238,8 @@ class _Planner(language.Interpreter):
         if name == "federated_select":
             return self._select(block, argument)
         if name in _SECURE:
-            return self.call(self.evaluate(_in_the_open(block), {}), argument)
+            function = _in_the_open(name, block.type_signature)
+            return self.call(self.evaluate(function, {}), argument)
         if name in ("sequence_map", "sequence_reduce", "sequence_sum"):
             return self._run(block, argument, result_type, False)
         raise NotImplementedError(
@@ -335,10 +337,13 @@ def _compiled(computation: Any) -> compat.framework.ComputationBuildingBlock:
     return block
 
 
-def _in_the_open(block: compat.framework.Intrinsic) -> Any:
+# Made once for a type: an aggregation of metrics has many of a few types.
+@functools.lru_cache(maxsize=64)
+def _in_the_open(name: str, type_signature: compat.FunctionType) -> Any:
     """Returns a function that does what a secure intrinsic does."""
-    argument = compat.framework.Reference("argument", block.type_signature.parameter)
-    call = compat.framework.Call(block, argument)
+    argument = compat.framework.Reference("argument", type_signature.parameter)
+    intrinsic = compat.framework.Intrinsic(name, type_signature)
+    call = compat.framework.Call(intrinsic, argument)
     function = compat.framework.Lambda("argument", argument.type_signature, call)
     secure = compat.framework.ConcreteComputation.from_building_block(function)
     return _compiled(tff.backends.test.replace_secure_intrinsics_with_bodies(secure))

@@ -35,22 +35,19 @@ def give_back_attributes(tensors: Iterable[tf.Tensor]) -> None:
 
 def from_array(array: np.ndarray) -> tf.Tensor:
     """Returns an array of numbers as a tensor, with one copy at most."""
-    tensor = _from_array(array)
+    if array.nbytes < _LARGE_ARRAY_BYTES:
+        tensor = tf.constant(array)
+    else:
+        # `tf.constant` copies twice. An operation copies once, and not at all where the
+        # memory starts at a boundary of TensorFlow's; then no one else may change it.
+        if _may_be_written(array):
+            memory = aligned_memory.aligned_bytes(array.nbytes)
+            aligned = memory.view(array.dtype).reshape(array.shape)
+            aligned[...] = array
+            array = aligned
+        tensor = tf.raw_ops.Identity(input=array)
     give_back_attributes([tensor])
     return tensor
-
-
-def _from_array(array: np.ndarray) -> tf.Tensor:
-    if array.nbytes < _LARGE_ARRAY_BYTES:
-        return tf.constant(array)
-    # `tf.constant` copies twice. An operation copies once, and not at all where the
-    # memory starts at a boundary of TensorFlow's; then no one else may change it.
-    if _may_be_written(array):
-        memory = aligned_memory.aligned_bytes(array.nbytes)
-        aligned = memory.view(array.dtype).reshape(array.shape)
-        aligned[...] = array
-        array = aligned
-    return tf.raw_ops.Identity(input=array)
 
 
 def _may_be_written(array: np.ndarray) -> bool:

@@ -128,7 +128,7 @@ class Actors:
                 f"{self._ray.available_resources()}. Ask for fewer actors, or less for "
                 "each, or let the cluster grow."
             )
-        self.described = self._get(answers)
+        self.described = self._guarded(lambda: self._ray.get(answers))
         for found in self.described:
             theirs, ours = found["versions"], versions()
             differing = [name for name in ours if theirs[name] != ours[name]]
@@ -327,9 +327,6 @@ class Actors:
         started = [self._actors[number].describe.remote() for number in numbers]
         # What takes longer counts as a part's.
         self._ray.wait(started, num_returns=len(started), timeout=self._start_seconds)
-
-    def _get(self, answers: Sequence[Any]) -> list[Any]:
-        return self._guarded(lambda: self._ray.get(list(answers)))
 
     def _guarded(self, function: Callable[[], Any]) -> Any:
         """Calls a function, and turns Ray's errors into ours."""

@@ -21,8 +21,7 @@ from tff_drift.execution.local import create_local_execution_context
 from tff_drift.execution.on_ray import partition, wire
 from tff_drift.execution.on_ray.actors import Actors, Call
 from tff_drift.execution.on_ray.client_states import RayClientStates, StatesOfRound
-from tff_drift.execution.on_ray.dealing import Argument, Dealer
-from tff_drift.execution.on_ray.functions import SentFunctions
+from tff_drift.execution.on_ray.dealing import Argument, Dealer, SentFunctions
 from tff_drift.execution.on_ray.sources import ClientSource
 from tff_drift.execution.round_runner import RoundRunner
 from tff_drift.models import value_files
@@ -52,13 +51,10 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
     ) -> None:
         self._actors = actors
         self._address = address
-        self._server = create_local_execution_context()
-        # For computations that take nothing of single clients.
-        self._alone = self._server
-        if default_num_clients:
-            self._alone = create_local_execution_context(
-                default_num_clients=default_num_clients
-            )
+        # For the server's part, and for what takes nothing of single clients.
+        self._here = create_local_execution_context(
+            default_num_clients=default_num_clients
+        )
         self._dealer = Dealer(actors)
         self._functions = SentFunctions(actors, self._dealer)
         # By the identity of a computation, with which they go: to hash one is to
@@ -211,7 +207,7 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
         with self._lock, tf.init_scope():
             parameter = comp.type_signature.parameter
             if not partition.client_types(parameter):
-                return self._alone.invoke(comp, arg)
+                return self._here.invoke(comp, arg)
             plan = self._plan(comp)
             argument = self._dealer.deal(arg, parameter, whole=plan.form is None)
             results = self._run(plan.clients, argument, keeps_states=True)
@@ -226,7 +222,7 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
     def _merge(
         self, form: compat.framework.MergeableCompForm, one: Any, two: Any
     ) -> Any:
-        return self._server.invoke(form.merge, (one, two))
+        return self._here.invoke(form.merge, (one, two))
 
     def _after_merge(self, plan: _Plan, argument: Argument, merged: Any) -> Any:
         assert plan.form is not None
@@ -238,7 +234,7 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
                 types.parameter[0],
                 iter([[] for _ in partition.client_types(types.parameter[0])]),
             )
-            return self._server.invoke(plan.form.after_merge, (nobody, merged))
+            return self._here.invoke(plan.form.after_merge, (nobody, merged))
         shared = wire.pack(argument.shared, types.parameter[0])
         packed = self._actors.put((shared, merged))
         argument = dataclasses.replace(argument, packed=packed)
@@ -320,7 +316,7 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
         checks.check_instance("computation", computation, compat.Computation)
         parameter = computation.type_signature.parameter
         if not partition.client_types(parameter):
-            text = self._alone.explain(computation, argument)
+            text = self._here.explain(computation, argument)
             return f"in this process, for it takes no clients:\n{_indented(text)}"
         with self._lock, tf.init_scope():
             plan = self._plan(computation)

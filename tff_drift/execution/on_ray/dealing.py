@@ -1,10 +1,17 @@
-"""Deals the clients of an argument to actors, by their data or in their order."""
+"""Deals clients to actors, by their data or in their order.
+
+Of the argument of a computation, or those of which a function is called.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import uuid
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from absl import logging
 
 from tff_drift import compat
 from tff_drift.execution import containers
@@ -132,13 +139,11 @@ class Dealer:
         if not source.is_loaded:
             return
         num_actors = len(self._actors)
-        if all(each in source.examples for each in client_ids):
-            dealt = self.deal_clients([(source, each) for each in client_ids])
-        else:
-            # To count the others' examples is to wait until they are loaded.
-            dealt = [[] for _ in range(num_actors)]
-            for client, client_id in enumerate(client_ids):
-                dealt[partition.home(client_id, num_actors)].append(client)
+        homes = [partition.home(each, num_actors) for each in client_ids]
+        # To count the others' examples is to wait until they are loaded.
+        known = all(each in source.examples for each in client_ids)
+        loads = [source.examples[each] if known else 0 for each in client_ids]
+        dealt = partition.deal(homes, loads, num_actors)
         self._actors.tell(
             [
                 Call(number, "load_ahead", (source.sent, [client_ids[k] for k in part]))
@@ -190,3 +195,66 @@ class _Packer:
                 self.rounds[client] = named
 
         return wire.pack(value, type_signature, note)
+
+
+class SentFunctions:
+    """The functions that were sent to actors, see `Actor.map_clients`."""
+
+    def __init__(self, actors: Actors, dealer: Dealer) -> None:
+        """Creates an empty one.
+
+        Args:
+          actors: The actors.
+          dealer: Deals clients to them.
+        """
+        self._actors = actors
+        self._dealer = dealer
+        self._sent: weakref.WeakKeyDictionary[Any, wire.Sent | None]
+        self._sent = weakref.WeakKeyDictionary()
+
+    def call(
+        self,
+        build: Callable[[], Any],
+        source: ClientSource,
+        client_ids: Sequence[str],
+        arguments: Sequence[Any],
+    ) -> list[Any] | None:
+        """Calls a function, see `RayExecutionContext.map_clients`."""
+        if build not in self._sent:
+            self._sent[build] = self._send(build)
+        function = self._sent[build]
+        if function is None:
+            return None
+        found = self._dealer.sources.find(source)
+        dealt = self._dealer.deal_clients([(found, each) for each in client_ids])
+        stored = [self._actors.put(argument) for argument in arguments]
+        busy = [(number, part) for number, part in enumerate(dealt) if part]
+        answers = self._actors.run(
+            [
+                Call(
+                    number,
+                    "map_clients",
+                    (function, found.sent, [client_ids[k] for k in part], *stored),
+                )
+                for number, part in busy
+            ]
+        )
+        by_number = {
+            k: result
+            for (_, part), results in zip(busy, answers, strict=True)
+            for k, result in zip(part, results, strict=True)
+        }
+        return [by_number[k] for k in range(len(client_ids))]
+
+    def _send(self, build: Callable[[], Any]) -> wire.Sent | None:
+        try:
+            sent = wire.Sent(uuid.uuid4().hex, [self._actors.put(weakref.ref(build))])
+        except wire.UNSENDABLE as error:
+            logging.warning(
+                "A model cannot be sent to the actors, so that it is evaluated in this "
+                "process: %s. Give a function of a module that builds it.",
+                wire.why_unsendable(error),
+            )
+            return None
+        self._actors.forget_after(build, sent.key)
+        return sent

@@ -135,7 +135,8 @@ def with_own_filters(given: Any) -> Any | None:
       share the filters, since patches are large or their sizes not known, or since
       filters are depthwise: TensorFlow takes clients' channels as those of one image.
     """
-    if not _has_small_patches(given.op):
+    geometry = _with_small_patches(given.op)
+    if geometry is None:
         return None
     first, second = _FACTORS[given.op_type]
     has_filters = given.op_type != "Conv2DBackpropFilter"
@@ -144,7 +145,8 @@ def with_own_filters(given: Any) -> Any | None:
     given.stack_inputs([first, second])
     number = tf.get_static_value(given.pfor.loop_len_vector)
     clients = given.pfor.loop_len_vector[0] if number is None else int(number[0])
-    product = _Product(given.op, clients, _KEPT.setdefault(given.pfor, {}))
+    kept = _KEPT.setdefault(given.pfor, {})
+    product = _Product(given.op, geometry, clients, kept)
     return wrap(product.of(given.input(first).t, given.input(second).t), True)
 
 
@@ -179,21 +181,22 @@ def as_product(operation: tf.Operation, kept: dict[Any, tf.Tensor]) -> tf.Tensor
     Returns:
       The result; None if it is not a convolution, or has large patches.
     """
-    if not _has_small_patches(operation):
+    geometry = _with_small_patches(operation)
+    if geometry is None:
         return None
     factors = [operation.inputs[k][tf.newaxis] for k in _FACTORS[operation.type]]
-    return _Product(operation, 1, kept).of(*factors)[0]
+    return _Product(operation, geometry, 1, kept).of(*factors)[0]
 
 
-def _has_small_patches(operation: tf.Operation) -> bool:
-    if operation.type not in _FACTORS:
-        return False
-    geometry = geometry_of(operation)
+def _with_small_patches(operation: tf.Operation) -> tiles.Geometry | None:
+    """Returns the geometry of a convolution that is faster as a product."""
+    geometry = geometry_of(operation) if operation.type in _FACTORS else None
     if geometry is None:
-        return False
+        return None
     images, _ = shapes_of(operation)
     num_values = geometry.patches * geometry.patch * images[-1]
-    return policy.multiply_patches(limits_of_context(), num_values)
+    few = policy.multiply_patches(limits_of_context(), num_values)
+    return geometry if few else None
 
 
 class _Product:
@@ -201,16 +204,19 @@ class _Product:
 
     Args:
       operation: That of one client.
+      geometry: Where it applies its filters.
       clients: The number of clients.
       kept: The patches and matrices that other products have taken, and this one
         leaves.
     """
 
     def __init__(
-        self, operation: tf.Operation, clients: Any, kept: dict[Any, tf.Tensor]
+        self,
+        operation: tf.Operation,
+        geometry: tiles.Geometry,
+        clients: Any,
+        kept: dict[Any, tf.Tensor],
     ) -> None:
-        geometry = geometry_of(operation)
-        assert geometry is not None
         self._operation, self._clients, self._geometry = operation, clients, geometry
         self._images, self._filters = shapes_of(operation)
         self._kept = kept
@@ -225,13 +231,14 @@ class _Product:
         return of[self._operation.type](first, second)
 
     def _results(self, images: tf.Tensor, filters: tf.Tensor) -> tf.Tensor:
-        product = self._multiply(self._patches(images), self._matrices(filters))
+        patches = self._once(self._patches, images)
+        product = self._multiply(patches, self._once(self._matrices, filters))
         height, width = self._geometry
         shape = [*self._counts(images), height.out, width.out, filters.shape[-1]]
         return tf.reshape(product, shape)
 
     def _filter_gradient(self, images: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
-        patches, rows = self._patches(images), self._rows(gradient)
+        patches, rows = self._once(self._patches, images), self._rows(gradient)
         product = self._multiply(patches, rows, transpose_a=True)
         if self._tile > 1:
             *_, channels, count = self._filters
@@ -241,7 +248,7 @@ class _Product:
         return tf.reshape(product, [self._clients, *self._filters])
 
     def _image_gradient(self, gradient: tf.Tensor, filters: tf.Tensor) -> tf.Tensor:
-        rows, matrices = self._rows(gradient), self._matrices(filters)
+        rows, matrices = self._rows(gradient), self._once(self._matrices, filters)
         parts = self._multiply(rows, matrices, transpose_b=True)
         length = self._geometry.patches * self._geometry.patch
         parts = tf.reshape(parts, [-1, length, self._filters[2]])
@@ -266,24 +273,17 @@ class _Product:
             return plain_forms.multiplied_by_eigen(first, second, **transposed)
         return tf.matmul(first, second, **transposed)
 
-    def _patches(self, images: tf.Tensor) -> tf.Tensor:
-        """Returns the patches of images, once for all operations that take them."""
-        return self._once(images, self._new_patches)
-
-    def _matrices(self, filters: tf.Tensor) -> tf.Tensor:
-        """Returns filters as matrices, once for all operations that take them."""
-        return self._once(filters, self._new_matrices)
-
     def _once(
-        self, values: tf.Tensor, make: Callable[[tf.Tensor], tf.Tensor]
+        self, make: Callable[[tf.Tensor], tf.Tensor], values: tf.Tensor
     ) -> tf.Tensor:
+        """Makes patches or matrices once for all operations that take them."""
         graph = tf.compat.v1.get_default_graph()
         key = graph, values.ref(), self._geometry
         if key not in self._kept:
             self._kept[key] = make(values)
         return self._kept[key]
 
-    def _new_patches(self, images: tf.Tensor) -> tf.Tensor:
+    def _patches(self, images: tf.Tensor) -> tf.Tensor:
         geometry, channels = self._geometry, self._images[-1]
         length = geometry.patch * channels
         many = geometry.patches * length >= _MANY
@@ -313,7 +313,7 @@ class _Product:
             explicit_paddings=list(itertools.chain(*padding)),
         )
 
-    def _new_matrices(self, filters: tf.Tensor) -> tf.Tensor:
+    def _matrices(self, filters: tf.Tensor) -> tf.Tensor:
         *_, channels, count = self._filters
         length = self._geometry.taps * channels
         matrices = tf.reshape(filters, [self._clients, length, count])

@@ -348,7 +348,7 @@ def read_all(
     element_type: compat.Type,
     cache: BatchCache,
     budget: MemoryBudget,
-    run: Callable[[Callable[[Any], ClientData], Sequence[Any]], Iterator[ClientData]],
+    in_order: Callable[[Callable[[int], ClientData], int], Iterator[ClientData]],
 ) -> list[ClientData]:
     """Returns the data of some clients with its batches.
 
@@ -357,7 +357,7 @@ def read_all(
       element_type: The type of a batch.
       cache: See `ClientData.read`.
       budget: For what is read.
-      run: Yields a function's results for some values, as `map`, perhaps on threads.
+      in_order: Yields a function's results for numbers, as `Placement.in_order`.
 
     Raises:
       TooManyBytesError: If it takes more.
@@ -374,5 +374,5 @@ def read_all(
     ]
     # Handing them to threads takes longer than returning those that are there.
     unknown = [each for each, own in zip(datasets, known, strict=True) if own is None]
-    were_read = iter(run(read, unknown))
+    were_read = in_order(lambda number: read(unknown[number]), len(unknown))
     return [next(were_read) if own is None else own for own in known]

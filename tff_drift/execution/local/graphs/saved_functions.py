@@ -108,19 +108,13 @@ def _load(path: pathlib.Path, specs: Sequence[tf.TensorSpec]) -> Any | None:
     if hashlib.sha256(message).digest() != digest:
         return None
     saved = tf.compat.v1.MetaGraphDef.FromString(message)
+    (signature,) = saved.signature_def.values()
     takes, returns = (
-        [given[str(k)].name for k in range(len(given))]
-        for given in (
-            saved.signature_def[_RUN].inputs,
-            saved.signature_def[_RUN].outputs,
-        )
+        tuple(given[str(k)].name for k in range(len(given)))
+        for given in (signature.inputs, signature.outputs)
     )
-
-    def run(*tensors: tf.Tensor) -> Any:
-        fed = dict(zip(takes, tensors, strict=True))
-        return tf.graph_util.import_graph_def(saved.graph_def, fed, returns, name="")
-
-    return functions.trace(run, specs)
+    graph = import_graph.PreparedGraph(saved.graph_def, takes, returns, False)
+    return functions.trace(lambda *tensors: graph(tensors), specs)
 
 
 @functools.cache

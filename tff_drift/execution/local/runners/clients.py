@@ -273,10 +273,10 @@ class VectorizedClients(ManyClients):
     def _read(self, values: Mapping[Leaf, Any]) -> dict[int, Sequence[ClientData]]:
         """Reads the clients' batches; returns them by the position of the input."""
         budget = MemoryBudget(self._options.limits.read_bytes)
-        cache, run = self._options.batches, self._options.placement.map
+        cache, in_order = self._options.batches, self._options.placement.in_order
         read = {
             leaf: read_all(
-                values[leaf], leaf.type_signature.element, cache, budget, run
+                values[leaf], leaf.type_signature.element, cache, budget, in_order
             )
             for leaf in self._decisive
         }

@@ -113,28 +113,21 @@ class OfOneClient:
         Returns:
           The results.
         """
-        graph_def, present = self._graph_def
-        names_fed = [each.name for each in self._inputs]
-        given = dict(zip(names_fed, arguments, strict=True))
-        given.update((each.name, outer) for outer, each in self._graph.captures)
-        names = [result.name for result in self._results]
-        computed = [name for name in dict.fromkeys(names) if name not in given]
-        tensors = tf.graph_util.import_graph_def(
-            graph_def,
-            {name: given[name] for name in given if name in present},
-            computed,
-            name="",
+        return self._prepared(
+            [*arguments, *(outer for outer, _ in self._graph.captures)]
         )
-        given.update(zip(computed, tensors, strict=True))
-        return [given[name] for name in names]
 
     @functools.cached_property
-    def _graph_def(self) -> tuple[Any, set[str]]:
-        """The graph, of what is needed alone, and the names of the inputs in it."""
+    def _prepared(self) -> import_graph.PreparedGraph:
+        """The graph, of what is needed alone."""
         graph_def = self._graph.as_graph_def()
         wanted = [*(each.op for each in self._results), *self._checks]
         import_graph.prune(graph_def, [each.name for each in wanted], set())
-        return graph_def, {f"{node.name}:0" for node in graph_def.node}
+        given = [*self._inputs, *(each for _, each in self._graph.captures)]
+        names, results = (
+            tuple(each.name for each in tensors) for tensors in (given, self._results)
+        )
+        return import_graph.PreparedGraph(graph_def, names, results, False)
 
 
 def _stacked(converter: PFor, result: tf.Tensor, number: int | None) -> tf.Tensor:
