@@ -24,6 +24,7 @@ import portpicker
 from tff_drift import _tff_exit, system
 
 _POLL_SECONDS = 0.05
+_SHOWN_BYTES = 2000
 _PR_SET_PDEATHSIG = 1  # From <linux/prctl.h>.
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -123,18 +124,11 @@ class Worker:
         assert self._process is not None
         return self._process.returncode
 
-    def output(self, last_bytes: int = 2000) -> str:
-        """Returns the end of what the worker has printed.
-
-        Args:
-          last_bytes: How much to return at the most.
-
-        Returns:
-          The text, possibly empty.
-        """
+    def output(self) -> str:
+        """Returns the end of what the worker has printed, which may be nothing."""
         descriptor = self._log.fileno()
         size = os.fstat(descriptor).st_size
-        start = max(0, size - last_bytes)
+        start = max(0, size - _SHOWN_BYTES)
         return os.pread(descriptor, size - start, start).decode(errors="replace")
 
     def wait_until(self, is_ready: threading.Event, seconds: float) -> None:

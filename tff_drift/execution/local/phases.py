@@ -27,11 +27,7 @@ from tff_drift.execution.local.graphs.functions import PhaseFunction
 from tff_drift.execution.local.graphs.import_graph import GraphCache
 from tff_drift.execution.local.options import Options
 from tff_drift.execution.local.planner import Leaf, Phase, Plan, build_plan
-from tff_drift.execution.local.runners.clients import (
-    ManyClients,
-    NotVectorizedError,
-    many_clients,
-)
+from tff_drift.execution.local.runners.clients import ManyClients, many_clients
 from tff_drift.execution.local.runners.sequential import SequentialRunner
 from tff_drift.execution.local.tensors import give_back_attributes
 
@@ -98,10 +94,11 @@ class RunnablePhase:
         self.aggregator = Aggregator(aggregations, graphs, computed - later)
         if self.clients is not None:
             summed = self.aggregator.summed_before
-            try:
-                self.vectorized = many_clients(function, accumulated, summed, options)
-            except NotVectorizedError as error:
-                self.why_one_by_one = str(error)
+            found = many_clients(function, accumulated, summed, options)
+            if isinstance(found, ManyClients):
+                self.vectorized = found
+            else:
+                self.why_one_by_one = found
                 # A graph that cannot run fails at once, as a vectorized one does.
                 function.build()
 

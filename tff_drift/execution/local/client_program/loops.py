@@ -95,11 +95,11 @@ class Lists:
     """
 
     part: str
-    lists: tuple[ListInGraph | None, ...]
-    variables: tuple[int, ...]
-    tensors: tuple[int, ...]
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
+    lists: Sequence[ListInGraph | None]
+    variables: Sequence[int]
+    tensors: Sequence[int]
+    reads: Sequence[int]
+    writes: Sequence[int]
 
     def in_step(
         self, state: Sequence[Any], element: Sequence[Any], arguments: Sequence[Any]
@@ -196,14 +196,7 @@ def over_lists(
         arguments=[values[k] for k in variables],
         function=node.attr["body"].func.name,
         shapes=[shapes[k] for k in tensors],
-        lists=Lists(
-            part,
-            tuple(lists),
-            tuple(variables),
-            tuple(tensors),
-            tuple(reads),
-            tuple(writes),
-        ),
+        lists=Lists(part, lists, variables, tensors, reads, writes),
     )
 
 
@@ -305,12 +298,12 @@ class DatasetLoop:
         return StepResults(new, self.lists.written(values))
 
     @property
-    def reads(self) -> tuple[int, ...]:
+    def reads(self) -> Sequence[int]:
         """The numbers of what a step reads of earlier loops."""
         return () if self.lists is None else self.lists.reads
 
     @property
-    def writes(self) -> tuple[int, ...]:
+    def writes(self) -> Sequence[int]:
         """The numbers of what it saves for later ones."""
         return () if self.lists is None else self.lists.writes
 

@@ -171,8 +171,7 @@ def _drop_control_inputs(graph_def: tf.compat.v1.GraphDef, fed: set[str]) -> Non
             if not (name.startswith("^") and node_name(name) in fed)
         ]
         if len(kept) != len(node.input):
-            node.ClearField("input")
-            node.input.extend(kept)
+            node.input[:] = kept
 
 
 def _fix_session_token(graph_def: tf.compat.v1.GraphDef, name: str) -> None:

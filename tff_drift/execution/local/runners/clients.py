@@ -34,10 +34,6 @@ from tff_drift.execution.local.runners.vectorized_loop import FunctionKey
 _ANY_NUMBER = FunctionKey(None, False)
 
 
-class NotVectorizedError(Exception):
-    """The clients of a computation are not vectorized; the message is the reason."""
-
-
 class Route(NamedTuple):
     """The groups in which a cohort is trained, if it is vectorized.
 
@@ -139,7 +135,7 @@ def many_clients(
     accumulated: Iterable[Leaf],
     summed: Collection[Leaf],
     options: Options,
-) -> ManyClients:
+) -> ManyClients | str:
     """Returns a client's computation for the clients of a cohort many at a time.
 
     Args:
@@ -149,8 +145,8 @@ def many_clients(
         clients.
       options: How computations run.
 
-    Raises:
-      NotVectorizedError: If clients are not to be vectorized.
+    Returns:
+      The computation, or the reason if clients are not to be vectorized.
     """
     has_datasets = any(
         leaf.is_sequence and leaf.at_clients
@@ -167,20 +163,24 @@ def many_clients(
     is_possible = has_datasets or (bool(own) and function.steps[0].phase > 0)
     # To know this, the function has to be built.
     in_turn = is_possible and asked_for is not False and function.one_at_a_time
-    _require(policy.vectorizing_asked_for(asked_for, is_possible, in_turn))
+    decision = policy.vectorizing_asked_for(asked_for, is_possible, in_turn)
+    if not decision.holds:
+        return decision.reason
     kind: type[VectorizedClients | StackedClients]
     kind = VectorizedClients if has_datasets else StackedClients
     try:
         program = ClientProgram(client_graph(function, summed))
         clients = kind(function, program, own, options)
     except UnsupportedGraphError as error:
-        raise NotVectorizedError(f"it cannot be vectorized: {error}") from error
+        return f"it cannot be vectorized: {error}"
     except Exception as error:  # TensorFlow's own, of any class.
         said = f"{type(error).__name__}: {checks.shortened(error)}"
-        raise NotVectorizedError(f"it cannot be vectorized: {said}") from error
+        return f"it cannot be vectorized: {said}"
     if isinstance(clients, VectorizedClients) and not asked_for:
         fewest = clients.runner.fewest_patch_values
-        _require(policy.convolutions_pay(options.limits, fewest))
+        decision = policy.convolutions_pay(options.limits, fewest)
+        if not decision.holds:
+            return decision.reason
     return clients
 
 
@@ -359,12 +359,6 @@ def _reason(error: tf.errors.OpError) -> str:
     nodes = [k for k, line in enumerate(lines) if k and line.startswith("[[")]
     line = lines[nodes[0] - 1] if nodes else (lines or [type(error).__name__])[0]
     return checks.shortened(line)
-
-
-def _require(decision: policy.Decision) -> None:
-    """Raises, with the reason, unless a decision holds."""
-    if not decision.holds:
-        raise NotVectorizedError(decision.reason)
 
 
 def client_graph(function: PhaseFunction, summed: Collection[Leaf]) -> ClientGraph:
