@@ -205,14 +205,13 @@ class GraphInterpreter:
         outputs, layout = emit(node, inputs)
         if node.op in plain_forms.KINDS:
             return plain_forms.as_plain(outputs[0].op) or outputs, layout
+        other = None
         if self._with_products and node.op in convolutions.KINDS:
-            product = convolutions.as_product(outputs[0].op, self._patches)
-            return outputs if product is None else [product], layout
-        if self._with_products and node.op == "MaxPool":
-            operation = outputs[0].op
-            pooled = plain_forms.pooled_by_one_thread(operation, operation.inputs[0])
-            return outputs if pooled is None else [pooled], layout
-        return outputs, layout
+            other = convolutions.as_product(outputs[0].op, self._patches)
+        elif self._with_products and node.op == "MaxPool":
+            pool = outputs[0].op
+            other = plain_forms.pooled_by_one_thread(pool, pool.inputs[0])
+        return outputs if other is None else [other], layout
 
     def _reduce(self, node: Any, inputs: list[Any]) -> list[tf.Tensor]:
         num_state = len(node.attr["Tstate"].list.type)

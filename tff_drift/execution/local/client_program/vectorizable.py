@@ -12,7 +12,7 @@ another operation trains one by one, with the reason.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import tensorflow as tf
@@ -59,7 +59,7 @@ _CONVERTED = """
 """
 # By a loop over the clients, where TensorFlow has no conversion or wants other inputs:
 # with the inputs that say of what shape the results are, alike for all clients.
-_LOOPED = {
+_LOOPED: dict[str, tuple[int, ...]] = {
     "Bitcast": (),
     "CheckNumerics": (),
     "Conv2D": (),
@@ -113,25 +113,21 @@ def choose_conversion(operation: tf.Operation) -> None:
         operation.pfor_converter = converter
 
 
-def _in_a_loop(shape_inputs: tuple[int, ...]) -> Callable[[Any], Any]:
-    """Returns a conversion that runs what TensorFlow cannot convert in a loop."""
-
-    def convert(given: Any) -> Any:
-        if any(given.input(k).is_stacked for k in shape_inputs):
-            raise ValueError(f"clients have results of {given.op_type!r} of any shape")
-        if given.op_type in convolutions.KINDS:
-            result = convolutions.with_own_filters(given)
-            if result is not None:
-                return result
-        converter = _pfor_converter_registry.get(given.op_type)
-        if converter is not None and not _is_converted_wrongly(given):
-            try:
-                return converter(given)
-            except ConversionNotImplementedError:
-                pass
-        return _fallback_converter(given)
-
-    return convert
+def _in_a_loop(given: Any) -> Any:
+    """Converts what TensorFlow cannot, or not always, by a loop over the clients."""
+    if any(given.input(k).is_stacked for k in _LOOPED[given.op_type]):
+        raise ValueError(f"clients have results of {given.op_type!r} of any shape")
+    if given.op_type in convolutions.KINDS:
+        result = convolutions.with_own_filters(given)
+        if result is not None:
+            return result
+    converter = _pfor_converter_registry.get(given.op_type)
+    if converter is not None and not _is_converted_wrongly(given):
+        try:
+            return converter(given)
+        except ConversionNotImplementedError:
+            pass
+    return _fallback_converter(given)
 
 
 def _is_converted_wrongly(given: Any) -> bool:
@@ -374,7 +370,7 @@ def _with_moments_of_batches(given: Any) -> Any:
 
 _CONVERSIONS = {
     **dict.fromkeys(_CONVERTED.split(), _with_known_ranks),
-    **{name: _in_a_loop(shape_inputs) for name, shape_inputs in _LOOPED.items()},
+    **dict.fromkeys(_LOOPED, _in_a_loop),
     "BiasAdd": _with_bias,
     "BiasAddGrad": _with_bias,
     "Cast": _cast,

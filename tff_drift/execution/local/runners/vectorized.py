@@ -87,6 +87,7 @@ class VectorizedRunner:
             raise UnsupportedGraphError("it does not reduce a dataset")
         self._cache = options.batches
         self._limits = options.limits
+        self._client = client
         self._functions = VectorizedFunctions(client, options.limits, options.saved)
         of_loops = [tensors.num_bytes(loop.state_specs) for loop in client.loops]
         # Of UGA: its last loop has the size of a model, that before it of two.
@@ -130,7 +131,7 @@ class VectorizedRunner:
           variables.UnsupportedGraphError: If clients with such batches cannot be
             vectorized.
         """
-        loops = self._functions.client.loops
+        loops = self._client.loops
         own = [self._batches(number, datasets) for number in range(len(loops))]
         num_steps = [sum(map(len, batches)) for batches in zip(*own, strict=True)]
         last = [
@@ -214,7 +215,7 @@ class VectorizedRunner:
 
     def _sizes(self, shapes: Sequence[Any]) -> list[int]:
         """Returns the sizes of batches that are taken together, 0 if there are none."""
-        client = self._functions.client
+        client = self._client
         return [
             _num_examples(of_loop, client.graph.specs[loop.dataset]) if of_loop else 0
             for loop, of_loop in zip(client.loops, shapes, strict=True)
@@ -224,11 +225,11 @@ class VectorizedRunner:
         self, number: int, datasets: Mapping[int, Sequence[ClientData]]
     ) -> Sequence[ClientData]:
         """Returns the batches that a loop takes, of every client."""
-        loop = self._functions.client.loops[number]
+        loop = self._client.loops[number]
         own = datasets[loop.dataset]
         if loop.lists is None:
             return own
-        part, epochs = loop.lists.part, self._functions.client.epochs
+        part, epochs = loop.lists.part, self._client.epochs
         return [each.picked(batches_taken(part, epochs, len(each))) for each in own]
 
     def _bytes_on_rows(self, datasets: Mapping[int, Sequence[ClientData]]) -> float:
@@ -299,7 +300,7 @@ class VectorizedRunner:
         steps = [
             self._loop_steps(loop.dataset, group.key.masked, *of_loop)
             for loop, *of_loop in zip(
-                self._functions.client.loops,
+                self._client.loops,
                 group.batches,
                 group.schedules,
                 group.shapes,
@@ -316,7 +317,7 @@ class VectorizedRunner:
         schedule: Schedule,
         shapes: Any,
     ) -> LoopSteps:
-        specs = self._functions.client.graph.specs[dataset]
+        specs = self._client.graph.specs[dataset]
 
         def put_together() -> LoopSteps:
             elements = put_side_by_side(
