@@ -198,7 +198,8 @@ def prune(
       targets: The names of the nodes that are wanted.
       fed: Those of nodes whose inputs are not.
     """
-    needed = resources.ancestors(graph_def, targets, fed)
+    nodes = {node.name: node for node in graph_def.node}
+    needed = resources.ancestors(nodes, targets, fed)
     kept = [node for node in graph_def.node if node.name in needed]
     if len(kept) != len(graph_def.node):
         kept = copy.deepcopy(kept)

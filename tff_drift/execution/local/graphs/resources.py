@@ -45,18 +45,15 @@ def node_name(name: str) -> str:
 
 
 def ancestors(
-    graph_def: tf.compat.v1.GraphDef,
-    targets: Iterable[str],
-    stop: Collection[str] = (),
+    nodes: Mapping[str, Any], targets: Iterable[str], stop: Collection[str] = ()
 ) -> set[str]:
     """Returns the nodes that some nodes need, themselves included.
 
     Args:
-      graph_def: The graph.
+      nodes: Those of the graph, by their names.
       targets: The names of the nodes.
       stop: Those of nodes whose inputs do not count.
     """
-    inputs = {node.name: node.input for node in graph_def.node}
     found: set[str] = set()
     pending = list(targets)
     while pending:
@@ -65,7 +62,7 @@ def ancestors(
             continue
         found.add(name)
         if name not in stop:
-            pending.extend(node_name(source) for source in inputs[name])
+            pending.extend(map(node_name, nodes[name].input))
     return found
 
 
@@ -107,13 +104,13 @@ def initialize_first(graph_def: tf.compat.v1.GraphDef, initializer: str) -> None
       graph_def: The graph; it is changed in place.
       initializer: The name of the node that initializes.
     """
-    initializing = ancestors(graph_def, [initializer])
     handles = {
         node.name
         for node in graph_def.node
         if node.op == _VARIABLE or node.op in _ANONYMOUS_TABLES.values()
     }
     nodes = {node.name: node for node in graph_def.node}
+    initializing = ancestors(nodes, [initializer])
     first_values = _first_values(nodes, initializer)
     giving = set(first_values.values())
     for node in graph_def.node:
@@ -123,7 +120,7 @@ def initialize_first(graph_def: tf.compat.v1.GraphDef, initializer: str) -> None
         elif used and node.name not in giving:
             for handle in used & first_values.keys():
                 first = first_values[handle]
-                if node.name not in ancestors(graph_def, [first]):
+                if node.name not in ancestors(nodes, [first]):
                     node.input.append(f"^{first}")
 
 
