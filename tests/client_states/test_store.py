@@ -160,11 +160,15 @@ def test_unfit_cohorts_are_refused(states, state, assert_states):
     [
         ({}, ValueError, "holds no array"),
         ({"name": "ann"}, TypeError, "<U3 at 'name'"),
-        ([None], TypeError, "object at '0'.*numbers and booleans: leave anything else"),
+        (
+            [None],
+            TypeError,
+            "object at '0'.*numbers and booleans .*leave it out",
+        ),
         (
             {"x": np.zeros(2, ml_dtypes.bfloat16)},
             TypeError,
-            r"bfloat16 at 'x'.*NumPy's own dtypes: convert it.*astype\(np.float32\)",
+            r"bfloat16 at 'x'.*NumPy's own dtypes: .*convert it.*astype\(np.float32\)",
         ),
     ],
 )

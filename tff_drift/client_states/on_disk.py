@@ -99,6 +99,10 @@ def _key(client_id: str) -> bytes:
     return client_id.encode(errors="surrogatepass")
 
 
+def _client_id(key: bytes) -> str:
+    return key.decode(errors="surrogatepass")
+
+
 def _checksum(key: bytes, row: np.ndarray) -> int:
     # With the client's id, so that another client's state is not taken for it.
     return zlib.crc32(row.data, zlib.crc32(key))
@@ -175,7 +179,7 @@ class DiskClientStates(ClientStates):
 
     @contextlib.contextmanager
     def _reported(self) -> Iterator[None]:
-        """Says which store it was that could not be read or written."""
+        """Says which store could not be read or written."""
         if self._closed:
             raise ClientStatesError(f"{self} is closed. Open it again to use it.")
         try:
@@ -312,23 +316,16 @@ class DiskClientStates(ClientStates):
             self._closing.close()
 
     def _read(self, client_ids: Sequence[str]) -> Iterator[Arrays | None]:
-        return map(self._read_one, client_ids)
-
-    def _read_one(self, client_id: str) -> Arrays | None:
-        with self._reported():
+        for client_id in client_ids:
             place = self._index.find(_key(client_id))
-            if place is None:
-                return None
-            return self._template.unpack(self._load(place))
+            yield None if place is None else self._template.unpack(self._load(place))
 
     def _load(self, place: Place) -> np.ndarray:
         """Returns the bytes of a state."""
         row = self._slots.read(place.slot)
         if _checksum(place.key, row) != place.checksum:
-            client_id = place.key.decode(errors="surrogatepass")
-            raise self._damaged(
-                f"the state of client {checks.shown(client_id)} has changed"
-            )
+            client = checks.shown(_client_id(place.key))
+            raise self._damaged(f"the state of client {client} has changed")
         return row
 
     def _keep(self, key: bytes, row: np.ndarray) -> Place:
@@ -339,17 +336,16 @@ class DiskClientStates(ClientStates):
         self, client_ids: Sequence[str], states: Sequence[Arrays], copy: bool
     ) -> None:
         del copy
-        with self._reported():
-            places: list[Place] = []
-            try:
-                for client_id, arrays in zip(client_ids, states, strict=True):
-                    row = self._template.pack(arrays)
-                    places.append(self._keep(_key(client_id), row))
-                unused = self._index.put(places, valid_from=self._last_version() + 1)
-            except BaseException:
-                self._take_back(places)
-                raise
-            self._slots.release(unused)
+        places: list[Place] = []
+        try:
+            for client_id, arrays in zip(client_ids, states, strict=True):
+                row = self._template.pack(arrays)
+                places.append(self._keep(_key(client_id), row))
+            unused = self._index.put(places, valid_from=self._last_version() + 1)
+        except BaseException:
+            self._take_back(places)
+            raise
+        self._slots.release(unused)
 
     def _take_back(self, places: Sequence[Place]) -> None:
         """Releases the slots of a call that failed."""
@@ -360,46 +356,32 @@ class DiskClientStates(ClientStates):
                 self._slots.release(place.slot for place in places)
 
     def _count(self) -> int:
-        with self._reported():
-            return self._index.count()
+        return self._index.count()
 
     def _seen(self) -> Iterable[str]:
-        with self._reported():
-            return [
-                key.decode(errors="surrogatepass") for key in self._index.client_keys()
-            ]
+        return map(_client_id, self._index.client_keys())
 
     def _has_changes(self) -> bool:
-        with self._reported():
-            return self._index.has_after(self._last_version())
+        return self._index.has_after(self._last_version())
 
     def _commit(self, version: int) -> None:
-        with self._reported():
-            if self._waits_for_the_disk:
-                self._slots.sync()
-            self._index.add_version(version, self._waits_for_the_disk)
+        if self._waits_for_the_disk:
+            self._slots.sync()
+        self._index.add_version(version, self._waits_for_the_disk)
 
     def _fingerprint(self, version: int) -> str:
-        self._check_not_deleted()
-        with self._reported():
-            return f"{self._store_id}-{self._index.digest(version):032x}"
-
-    def _check_not_deleted(self) -> None:
-        """Raises if another program will not find what is written here."""
-        with self._reported():
-            found = os.path.lexists(self.path / _INDEX_FILE)
-            if not found or self._slots.is_deleted():
-                raise ClientStatesError(
-                    f"{self} is gone: its files were deleted or moved while it was "
-                    "open, so that nothing more is kept. Put back a copy, or restart "
-                    "the run with an empty store."
-                )
+        # Another program would not find what is written to files that are gone.
+        found = os.path.lexists(self.path / _INDEX_FILE)
+        if not found or self._slots.is_deleted():
+            raise ClientStatesError(
+                f"{self} is gone: its files were deleted or moved while it was open, "
+                "and nothing more is kept. Put back a copy, or restart the run."
+            )
+        return f"{self._store_id}-{self._index.digest(version):032x}"
 
     def _restore(self, version: int) -> None:
-        with self._reported():
-            self._slots.release(self._index.discard_after(version))
+        self._slots.release(self._index.discard_after(version))
 
     def _prune(self, version: int) -> None:
-        with self._reported():
-            unused = self._index.discard_before(version, self._waits_for_the_disk)
-            self._slots.release(unused)
+        unused = self._index.discard_before(version, self._waits_for_the_disk)
+        self._slots.release(unused)

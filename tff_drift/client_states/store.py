@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import collections
+import contextlib
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -58,7 +59,8 @@ class ClientStates(abc.ABC):
     ask it not to.
 
     Implementations provide `versions`, `nbytes`, `close`, and the methods whose
-    names begin with `_`; those are called one at a time, with checked arguments.
+    names begin with `_`; those are called one at a time, with checked arguments, and
+    within `_reported`.
     """
 
     def __init__(self, initial_state: Any) -> None:
@@ -94,7 +96,7 @@ class ClientStates(abc.ABC):
     @property
     def has_changes(self) -> bool:
         """Whether the present states are others than those of the last version."""
-        with self._lock:
+        with self._lock, self._reported():
             return self._has_changes()
 
     def gather(self, client_ids: Sequence[str], *, copy: bool = True) -> list[Any]:
@@ -116,7 +118,7 @@ class ClientStates(abc.ABC):
         """
         ids = _checked_ids(client_ids)
         checks.check_flag("copy", copy)
-        with self._lock:
+        with self._lock, self._reported():
             return [
                 self._template.build(
                     [
@@ -171,18 +173,18 @@ class ClientStates(abc.ABC):
             self._template.checked_arrays(client_id, state)
             for client_id, state in zip(ids, states, strict=True)
         ]
-        with self._lock:
+        with self._lock, self._reported():
             self._num_writes += 1
             self._write(ids, arrays, copy)
 
     def __len__(self) -> int:
         """The number of clients seen: those whose states have been scattered."""
-        with self._lock:
+        with self._lock, self._reported():
             return self._count()
 
     def client_ids(self) -> list[str]:
         """Returns the clients seen, sorted."""
-        with self._lock:
+        with self._lock, self._reported():
             return sorted(self._seen())
 
     def commit(self, version: int) -> str:
@@ -205,14 +207,13 @@ class ClientStates(abc.ABC):
           ValueError: If `version` is not above the last one.
         """
         checks.check_integer("version", version, at_least=0)
-        with self._lock:
+        with self._lock, self._reported():
             last = self._last_version()
             is_kept = version == last and not self._has_changes()
             if version <= last and not is_kept:
                 raise ValueError(
                     f"version {version} is not above {last}, the last version "
-                    "committed. Commit versions in ascending order; to continue from "
-                    "an older one, restore it first."
+                    "committed. To continue from an older one, restore it first."
                 )
             if not is_kept:
                 self._commit(int(version))
@@ -235,20 +236,18 @@ class ClientStates(abc.ABC):
         checks.check_integer("version", version, at_least=0)
         if fingerprint is not None:
             checks.check_instance("fingerprint", fingerprint, str, "a string")
-        with self._lock:
+        with self._lock, self._reported():
+            remedy = "Use the store written with it, or restart with an empty one."
             if version not in self.versions:
                 raise ClientStatesError(
-                    f"{self} does not hold version {version}; it holds "
-                    f"{list(self.versions)}. It does not belong to that checkpoint: "
-                    "use the store that was written with it, or restart the run "
-                    "with an empty store."
+                    f"{self} does not hold version {version} of the checkpoint, only "
+                    f"{list(self.versions)}. {remedy}"
                 )
             if fingerprint not in (None, self._fingerprint(int(version))):
                 raise ClientStatesError(
-                    f"{self} holds other states of version {version} than those that "
-                    "the checkpoint was written with: it is that of another run, or "
-                    "has been changed. Use the store that was written with it, or "
-                    "restart the run with an empty store."
+                    f"{self} holds other states of version {version} than the "
+                    "checkpoint was written with: it is that of another run, or has "
+                    f"been changed. {remedy}"
                 )
             self._num_writes += 1
             self._restore(int(version))
@@ -265,7 +264,7 @@ class ClientStates(abc.ABC):
           ValueError: If the store does not hold the version.
         """
         checks.check_integer("version", version, at_least=0)
-        with self._lock:
+        with self._lock, self._reported():
             if version not in self.versions:
                 raise ValueError(
                     f"version {version} is not one of those held, "
@@ -278,6 +277,10 @@ class ClientStates(abc.ABC):
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+    def _reported(self) -> contextlib.AbstractContextManager[None]:
+        """Returns a context that turns errors of files into a `ClientStatesError`."""
+        return contextlib.nullcontext()
 
     def _unusable(self, error: Exception) -> ClientStatesError:
         return ClientStatesError(

@@ -39,16 +39,6 @@ class _Leaf:
         return f"{self.name}: {self.dtype}{list(self.shape)}"
 
 
-def _remedy(dtype: np.dtype) -> str:
-    # Numbers of other packages, bfloat16 among them, are void to NumPy.
-    if dtype.kind == "V" and dtype.type is not np.void:
-        return (
-            "numbers of NumPy's own dtypes: convert it, and what clients return in its "
-            "place, by .astype(np.float32) for instance."
-        )
-    return "numbers and booleans: leave anything else out."
-
-
 def _layout(paths_and_arrays: Sequence[tuple[Any, np.ndarray]]) -> list[_Leaf]:
     """Returns the leaves in their order, with offsets that need no padding.
 
@@ -94,15 +84,17 @@ class StateTemplate:
         if not arrays:
             raise ValueError(
                 f"initial_state {checks.shown(initial_state)} holds no array. Give "
-                "what a client that has not taken part remembers, such as control "
-                "variates of zeros."
+                "what a client remembers at first, such as control variates of zeros."
             )
         self._leaves = _layout(arrays)
         for leaf in self._leaves:
             if leaf.dtype.kind not in _NUMBER_KINDS:
+                # Numbers of other packages, bfloat16 among them, are void to NumPy.
                 raise TypeError(
                     f"initial_state has dtype {leaf.dtype} at "
-                    f"{checks.shown(leaf.name)}. A state holds {_remedy(leaf.dtype)}"
+                    f"{checks.shown(leaf.name)}. A state holds numbers and booleans "
+                    "of NumPy's own dtypes: leave it out, or convert it, and what "
+                    "clients return in its place, by .astype(np.float32) for instance."
                 )
         self._structure = tree.map_structure(lambda _: None, initial_state)
         self.nbytes = max(leaf.end for leaf in self._leaves)
@@ -140,29 +132,24 @@ class StateTemplate:
             for path, leaf in tree.flatten_with_path(state)
         }
         expected = [leaf.path for leaf in self._leaves]
+        client = f"The state of client {checks.shown(client_id)}"
+        remedy = "Give states the structure, dtypes and shapes of initial_state."
         if set(found) != set(expected):
             names = ["/".join(map(str, path)) for path in found]
             raise ValueError(
-                f"The state of client {checks.shown(client_id)} has the leaves "
-                f"{checks.listed(names)}, expected "
-                f"{checks.listed(leaf.name for leaf in self._leaves)}. Give states the "
-                "structure of initial_state."
+                f"{client} has the leaves {checks.listed(names)}, expected "
+                f"{checks.listed(leaf.name for leaf in self._leaves)}. {remedy}"
             )
         for leaf in self._leaves:
             array = found[leaf.path]
-            problem = (
-                f"The state of client {checks.shown(client_id)} has at "
-                f"{checks.shown(leaf.name)} "
-            )
+            problem = f"{client} has at {checks.shown(leaf.name)}"
             if array.dtype != leaf.dtype:
                 raise TypeError(
-                    f"{problem}dtype {array.dtype}, expected {leaf.dtype}. Convert "
-                    "it, or give an initial_state of that dtype."
+                    f"{problem} dtype {array.dtype}, expected {leaf.dtype}. {remedy}"
                 )
             if array.shape != leaf.shape:
                 raise ValueError(
-                    f"{problem}shape {array.shape}, expected {leaf.shape}. Give every "
-                    "client a state of the shapes of initial_state."
+                    f"{problem} shape {array.shape}, expected {leaf.shape}. {remedy}"
                 )
         return [found[path] for path in expected]
 

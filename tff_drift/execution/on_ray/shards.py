@@ -125,17 +125,17 @@ class _Shard(DiskClientStates):
 
     def arrays(self, client_ids: Sequence[str]) -> ArraysByClient:
         """Returns the arrays of clients' states."""
-        with self._lock:
+        with self._lock, self._reported():
             return dict(zip(client_ids, self._read(client_ids), strict=True))
 
     def write(self, new: ArraysByClient) -> None:
         """Replaces clients' states by arrays."""
-        with self._lock:
+        with self._lock, self._reported():
             self._write(list(new), list(new.values()), copy=False)
 
     def fingerprint(self, version: int) -> str:
         """Returns the fingerprint of a version that is held."""
-        with self._lock:
+        with self._lock, self._reported():
             return self._fingerprint(version)
 
     def sync(self) -> None:
