@@ -10,7 +10,7 @@ from experiments.flags.errors import UserError
 from experiments.flags.settings import RunSettings
 from experiments.reports import results
 from tff_drift import files, simulation
-from tff_drift.simulation.records import configuration, run_directory, run_folder
+from tff_drift.simulation.records import run_directory, run_folder
 
 
 def check_folder(settings: RunSettings, data: Mapping[str, Any]) -> None:
@@ -57,13 +57,8 @@ def check_data(settings: RunSettings, data: Mapping[str, Any]) -> None:
       OutputDirError: If the data, or how it becomes batches, has changed.
       ValueError: If config.json is damaged.
     """
-    was = configuration.flatten(_said(settings).get("training", {}))
-    now = configuration.flatten(data)
-    known = [name for name in now if name in was]
-    phrases = configuration.differences(
-        {name: was[name] for name in known}, {name: now[name] for name in known}
-    )
-    run_folder.check_same(settings.folder, phrases)
+    was = _said(settings).get("training", {})
+    run_folder.check_data(settings.folder, was, data)
 
 
 def read_finished(settings: RunSettings) -> results.Result | None:

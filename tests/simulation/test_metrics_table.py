@@ -3,7 +3,7 @@ import tracemalloc
 import hypothesis
 from hypothesis import strategies
 
-from tff_drift.simulation.records.metrics_table import MetricsTable
+from tff_drift.simulation.records.metrics import MetricsTable
 
 NUMBERS = strategies.one_of(
     strategies.integers(), strategies.just(2**64 - 1), strategies.floats()

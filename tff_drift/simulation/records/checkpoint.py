@@ -89,16 +89,22 @@ class Checkpoint:
           are NumPy scalars.
 
         Raises:
-          CheckpointError: If the checkpoint has no such structure, or if paths,
-            shapes or dtypes differ.
+          CheckpointError: If paths, shapes or dtypes differ.
         """
-        if name not in self.leaves:
-            raise CheckpointError(
-                f"The checkpoint holds no {name}, only {sorted(self.leaves)}."
+        saved, expected = self.leaves.get(name, {}), _named_leaves(name, like)
+        for path in [*expected, *saved]:
+            was, now = (
+                f"shape {leaves[path].shape} and dtype {leaves[path].dtype}"
+                if path in leaves
+                else "no value"
+                for leaves in (saved, expected)
             )
-        saved = self.leaves[name]
-        expected = _named_leaves(name, like)
-        _check_same_leaves(name, saved, expected)
+            if was != now:
+                raise CheckpointError(
+                    f"The checkpoint does not fit the process: {checks.shown(path)} of "
+                    f"{name} has {was} in the checkpoint and {now} in the process. "
+                    "Take the process of the run, or choose another output_dir."
+                )
         # `array[()]` is the scalar of an array without dimensions and leaves any
         # other array as it is.
         return tree.unflatten_as(like, [saved[path][()] for path in expected])
@@ -114,9 +120,8 @@ def _named_leaves(name: str, structure: Any) -> dict[str, np.ndarray]:
             array = np.asarray(leaf, object)
         if array.dtype.kind not in _SAVED_KINDS and not _is_text(array):
             raise CheckpointError(
-                "A checkpoint holds numbers, booleans and bytes, but "
-                f"{checks.shown(path_name)} of {name} has dtype {array.dtype}. Keep it "
-                "out of the state, or train without output_dir."
+                f"{checks.shown(path_name)} of {name} has dtype {array.dtype}, which "
+                "no checkpoint holds. Keep it out of the state, or train without one."
             )
         leaves[path_name] = array
     return leaves
@@ -145,30 +150,6 @@ def _as_it_was(saved: np.ndarray) -> np.ndarray:
             raise ValueError("a text has no end")
         leaf[index] = text[: -len(_END_OF_TEXT)]
     return leaf
-
-
-def _check_same_leaves(
-    name: str, saved: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
-) -> None:
-    for path in [*expected, *saved]:
-        if path not in saved or path not in expected:
-            holder = "the process" if path in expected else "the checkpoint"
-            difference = f"only {holder} has {checks.shown(path)} in {name}"
-        else:
-            was, now = (
-                f"shape {leaf.shape} and dtype {leaf.dtype}"
-                for leaf in (saved[path], expected[path])
-            )
-            if was == now:
-                continue
-            difference = (
-                f"{checks.shown(path)} of {name} has {was} in the checkpoint and {now} "
-                "in the process"
-            )
-        raise CheckpointError(
-            f"The checkpoint does not fit the process: {difference}. Train with the "
-            "process that wrote it, or choose another output_dir."
-        )
 
 
 def save_checkpoint(
@@ -318,8 +299,7 @@ def _reported(path: pathlib.Path) -> Iterator[None]:
     except MemoryError as error:
         raise CheckpointError(
             f"There is too little RAM to read {path}, a file of "
-            f"{path.stat().st_size} bytes. It was left unchanged: free RAM and "
-            "try again."
+            f"{path.stat().st_size} bytes. Free RAM and try again."
         ) from error
     # A damaged archive fails in many ways: as a zip file, as an array, as JSON, or by
     # sending the reader to a place before the file's beginning.
@@ -382,9 +362,8 @@ def _load_frozen(path: pathlib.Path, digest: str) -> dict[str, np.ndarray]:
     except Exception as error:
         reason = str(error)
     raise CheckpointError(
-        f"The checkpoint in {path.parent} needs the frozen weights of the model in "
-        f"{path.name}, and that file cannot be used ({reason}). Put the run's own file "
-        "back, or choose another output_dir."
+        f"The checkpoint needs the frozen weights in {path}, which cannot be used "
+        f"({reason}). Put the run's own file back, or choose another output_dir."
     )
 
 
@@ -405,16 +384,13 @@ def _check_format(path: pathlib.Path, header: Mapping[str, Any]) -> None:
         raise ValueError(f"its format is {checks.shown(header['format'])}")
     if header["format_version"] not in (FORMAT_VERSION, _VERSION_WITH_FROZEN):
         raise CheckpointError(
-            f"{path} has the checkpoint format "
-            f"{checks.shown(header['format_version'])}; this version of tff_drift "
-            f"reads formats {FORMAT_VERSION} and {_VERSION_WITH_FROZEN}. Use the "
-            "version that wrote it, or choose another output_dir."
+            f"{path} has format {checks.shown(header['format_version'])}; this version "
+            f"of tff_drift reads formats {FORMAT_VERSION} and {_VERSION_WITH_FROZEN}. "
+            "Use the version that wrote it, or choose another output_dir."
         )
     rounds, description = header["rounds_completed"], header["description"]
     if type(rounds) is not int or rounds < 0:
         raise ValueError(f"it has {checks.shown(str(rounds)[:40])} completed rounds")
-    if not isinstance(description, dict):
-        raise ValueError("its description is not a mapping")
     for section in ("configuration", "training", "hyperparameters"):
         if not isinstance(description.get(section, {}), dict):
             raise ValueError(f"its {section} is not a mapping")

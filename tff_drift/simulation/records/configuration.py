@@ -20,8 +20,6 @@ _WAS = " was "
 _OF_CLIENTS = ("clients", "client_ids_sha256")
 # Hashes, with what users give.
 _GIVEN = {"initial_state_sha256": "initial_weights or initial_state"}
-# A run may be extended.
-_MAY_CHANGE = ("rounds",)
 
 
 def to_json(name: str, configuration: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,17 +113,6 @@ def without_hashes(phrases: Sequence[str]) -> list[str]:
 
 def _name(phrase: str) -> str:
     return phrase.partition(_WAS)[0]
-
-
-def comparable(configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields that must not change when a run is resumed.
-
-    Args:
-      configuration: Values by names of fields.
-    """
-    return {
-        name: value for name, value in configuration.items() if name not in _MAY_CHANGE
-    }
 
 
 def as_then(training: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,9 +15,10 @@ A row's columns are named after where a number comes from:
 from __future__ import annotations
 
 import math
+import pickle
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -146,8 +147,7 @@ def columns_of(who: str, structure: Any) -> MetricsRecord:
       ValueError: If two names become one, as `a b` and `a_b` do, one is empty, or
         there are more than 1,000.
     """
-    row: MetricsRecord = {}
-    names: dict[str, str] = {}
+    found: list[tuple[str, MetricsRecord]] = []
     for path, leaf in _leaves(structure):
         name = _UNSAFE_CHARACTERS.sub("_", path)
         if not name:
@@ -157,36 +157,37 @@ def columns_of(who: str, structure: Any) -> MetricsRecord:
         columns = _columns(name, leaf)
         if columns is None:
             shape = np.shape(leaf)
-            found = f"an array of shape {shape}" if shape else checks.shown(leaf)
+            shown = f"an array of shape {shape}" if shape else checks.shown(leaf)
             raise TypeError(
-                f"{who} returned {found} for {checks.shown(path)}. Return a number for "
+                f"{who} returned {shown} for {checks.shown(path)}. Return a number for "
                 f"each column, or up to {_MAX_VECTOR_SIZE} of them in a vector."
             )
-        _add(who, path, columns, row, names)
-        if len(row) > _MOST_COLUMNS:
-            raise ValueError(
-                f"{who} returned more than {_MOST_COLUMNS} columns. Return what a "
-                "table can show, and write the rest to a file of your own."
-            )
+        found.append((path, columns))
+    row, _ = _joined(who, found)
+    if len(row) > _MOST_COLUMNS:
+        raise ValueError(
+            f"{who} returned more than {_MOST_COLUMNS} columns. Return what a table "
+            "can show, and write the rest to a file of your own."
+        )
     return row
 
 
-def _add(
-    who: str,
-    path: str,
-    columns: MetricsRecord,
-    row: MetricsRecord,
-    names: dict[str, str],
-) -> None:
-    """Adds the columns of a path to a row, and the path to the names of its columns."""
-    for column, value in columns.items():
-        if column in row:
-            raise ValueError(
-                f"{who} returned {checks.shown(names[column])} and "
-                f"{checks.shown(path)}, which are both the column "
-                f"{checks.shown(column)}. Choose names that differ in letters."
-            )
-        row[column], names[column] = value, path
+def _joined(
+    who: str, found: Iterable[tuple[str, MetricsRecord]]
+) -> tuple[MetricsRecord, dict[str, str]]:
+    """Returns a row of columns that came by paths, and the path of each column."""
+    row: MetricsRecord = {}
+    paths: dict[str, str] = {}
+    for path, columns in found:
+        for column, value in columns.items():
+            if column in row:
+                both = f"{checks.shown(paths[column])} and {checks.shown(path)}"
+                raise ValueError(
+                    f"{who} returned {both}, which are both the column "
+                    f"{checks.shown(column)}. Choose names that differ in letters."
+                )
+            row[column], paths[column] = value, path
+    return row, paths
 
 
 def _columns(name: str, leaf: Any) -> MetricsRecord | None:
@@ -216,22 +217,21 @@ def training_columns(metrics: Any) -> MetricsRecord:
     Raises:
       ValueError: If two names become one column, or one is a column of the driver.
     """
-    row: MetricsRecord = {}
-    names: dict[str, str] = {}
     leaves = sorted(
         _leaves(metrics), key=lambda leaf: not leaf[0].startswith(_TRAINING_METRICS)
     )
+    found: list[tuple[str, MetricsRecord]] = []
     for path, leaf in leaves:
         name = _UNSAFE_CHARACTERS.sub("_", path)
         if name.startswith(_TRAINING_METRICS):
             name = TRAIN_PREFIX + name[len(_TRAINING_METRICS) :]
-        _add("process", path, _columns(name, leaf) or {}, row, names)
+        found.append((path, _columns(name, leaf) or {}))
+    row, paths = _joined("process", found)
     for column in _OF_DRIVER:
         if column in row:
             raise ValueError(
-                f"process returned the metric {checks.shown(names[column])}, but "
-                f"{checks.shown(column)} is a column that run_training writes itself. "
-                "Choose another name."
+                f"process returned the metric {checks.shown(paths[column])}, but "
+                f"{checks.shown(column)} is run_training's own. Choose another name."
             )
     return row
 
@@ -253,3 +253,42 @@ def of_nobody(row: Mapping[str, Number]) -> MetricsRecord:
         else value
         for name, value in row.items()
     }
+
+
+class MetricsTable(Sequence[MetricsRecord]):
+    """A growing sequence of metrics records, whose column names are kept once.
+
+    As dictionaries the records of a run take some 5 KB each, most of it for names,
+    which are the same in every record. Here a number takes 9 bytes. Records come out
+    as new dictionaries that equal those that went in.
+    """
+
+    def __init__(self, records: Iterable[MetricsRecord] = ()) -> None:
+        """Makes a table.
+
+        Args:
+          records: The records to begin with.
+        """
+        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._records: list[tuple[tuple[str, ...], bytes]] = []
+        for record in records:
+            self.append(record)
+
+    def append(self, record: MetricsRecord) -> None:
+        """Adds a record.
+
+        Args:
+          record: Numbers by column name.
+        """
+        names = tuple(record)
+        names = self._names.setdefault(names, names)
+        self._records.append((names, pickle.dumps(tuple(record.values()))))
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        names, packed = self._records[index]
+        return dict(zip(names, pickle.loads(packed), strict=True))

@@ -11,8 +11,12 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from tff_drift import checks, files
-from tff_drift.simulation.records.metrics import ROUND, MetricsRecord, Number
-from tff_drift.simulation.records.metrics_table import MetricsTable
+from tff_drift.simulation.records.metrics import (
+    ROUND,
+    MetricsRecord,
+    MetricsTable,
+    Number,
+)
 
 
 class MetricsFileError(checks.ShortError):
@@ -239,8 +243,7 @@ def rows_until(path: pathlib.Path, rounds_completed: int) -> list[MetricsRecord]
     rounds = [row[ROUND] for row in kept if row[ROUND] > 0]
     if rounds != list(range(1, rounds_completed + 1)):
         raise MetricsFileError(
-            f"{path} does not hold the rounds 1 to {rounds_completed} of the "
-            f"checkpoint beside it: it has {len(rounds)} of them. Restore the file, "
-            "or choose another output_dir."
+            f"{path} has {len(rounds)} of the rounds 1 to {rounds_completed} of the "
+            "checkpoint beside it. Restore the file, or choose another output_dir."
         )
     return kept

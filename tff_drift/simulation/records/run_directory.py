@@ -25,7 +25,6 @@ from tff_drift.client_states import (
     InMemoryClientStates,
 )
 from tff_drift.simulation.records import checkpoint, configuration, run_folder
-from tff_drift.simulation.records.folder_lock import FolderLock
 from tff_drift.simulation.records.metrics import MetricsRecord
 from tff_drift.simulation.records.metrics_file import (
     MetricsFile,
@@ -134,7 +133,8 @@ class RunDirectory:
         if training is not None:
             self._shown[_TRAINING] = training
         self._description = {
-            name: configuration.comparable(section)
+            # A run may be extended.
+            name: {field: section[field] for field in section if field != "rounds"}
             for name, section in self._shown.items()
         }
         self._client_states = client_states
@@ -148,7 +148,7 @@ class RunDirectory:
                 completed = saved.rounds_completed
                 check_rounds(training.get("rounds", completed), completed)
             self._resumed_rows = rows_until(
-                self._path(METRICS_FILE), saved.rounds_completed
+                self.folder / METRICS_FILE, saved.rounds_completed
             )
             self._check_rows(saved)
             self._is_over = run_folder.is_over(
@@ -170,16 +170,9 @@ class RunDirectory:
         Raises:
           run_folder.OutputDirError: If the data has changed.
         """
-        if self._checkpoint is None:
-            return
-        saved = configuration.flatten(self._checkpoint.description.get(_TRAINING, {}))
-        now = configuration.flatten(training)
-        was = {name: saved[name] for name in now if name in saved}
-        with self._closed_on_errors():
-            run_folder.check_same(
-                self.folder,
-                configuration.differences(was, {name: now[name] for name in was}),
-            )
+        if self._checkpoint is not None:
+            was = self._checkpoint.description.get(_TRAINING, {})
+            run_folder.check_data(self.folder, was, training)
 
     @contextlib.contextmanager
     def _closed_on_errors(self) -> Iterator[None]:
@@ -209,13 +202,9 @@ class RunDirectory:
         if not self._lock.is_in_place():
             raise run_folder.refusal(
                 self.folder,
-                "has been moved or removed while the run wrote into it. The run is "
-                f"kept up to round {self._kept}: move the folder back, or start the "
-                "same run with its new path.",
+                "has been moved or removed while in use. The run is kept up to round "
+                f"{self._kept}: move it back, or start the same run with its new path.",
             )
-
-    def _path(self, name: str) -> pathlib.Path:
-        return self.folder / name
 
     @property
     def rows(self) -> Sequence[MetricsRecord]:
@@ -225,15 +214,15 @@ class RunDirectory:
     def _open(self) -> None:
         files.make_folder(self.folder)
         run_folder.own_folder(self.folder, TENSORBOARD_FOLDER)
-        self._lock = FolderLock(self.folder)
+        self._lock = run_folder.FolderLock(self.folder)
         self._closing.callback(self._lock.close)
         run_folder.check_configuration_file(self.folder)
         try:
-            self._checkpoint = checkpoint.load_checkpoint(self._path(CHECKPOINT_FILE))
+            self._checkpoint = checkpoint.load_checkpoint(self.folder / CHECKPOINT_FILE)
         except FileNotFoundError:
             run_folder.check_unused(self.folder)
             # Of a run that was killed before its first checkpoint.
-            self._path(FROZEN_FILE).unlink(missing_ok=True)
+            (self.folder / FROZEN_FILE).unlink(missing_ok=True)
             run_folder.check_writable(self.folder)
 
     def _check_same_run(
@@ -253,9 +242,8 @@ class RunDirectory:
             self._rows_digest.add(row)
         if saved.description.get(_ROWS, self._rows_digest.hex) != self._rows_digest.hex:
             raise MetricsFileError(
-                f"{self._path(METRICS_FILE)} has been changed since the checkpoint "
-                "beside it was written: its rows are not those of the run. Restore the "
-                "file, or choose another output_dir."
+                f"{self.folder / METRICS_FILE} has been changed since the checkpoint "
+                "beside it was written. Restore the file, or choose another output_dir."
             )
 
     def _write_configuration(self) -> None:
@@ -269,7 +257,7 @@ class RunDirectory:
         }
         text = json.dumps(content, indent=2) + "\n"
         files.replace_file(
-            self._path(CONFIGURATION_FILE), lambda file: file.write(text.encode())
+            self.folder / CONFIGURATION_FILE, lambda file: file.write(text.encode())
         )
 
     def resume(
@@ -292,33 +280,31 @@ class RunDirectory:
             cannot be written.
         """
         self._description["hyperparameters"] = hyperparameters
-        training_state = None
-        if self._checkpoint is not None:
-            self._check_same_run(self._checkpoint, ("hyperparameters",))
+        saved, training_state = self._checkpoint, None
+        if saved is not None:
+            self._check_same_run(saved, ("hyperparameters",))
             training_state = TrainingState(
-                self._checkpoint.rounds_completed,
-                self._checkpoint.restore(_SERVER_STATE, initial_state),
-                self._checkpoint.description.get(_COHORT, ""),
+                saved.rounds_completed,
+                saved.restore(_SERVER_STATE, initial_state),
+                saved.description.get(_COHORT, ""),
             )
         self._restore_client_states()
-        if training_state is not None:
-            # Its arrays need not stay in RAM for the whole run.
-            self._checkpoint = None
+        # Its arrays need not stay in RAM for the whole run.
+        self._checkpoint = saved = None
         if not self._is_over:
-            self._begin_to_write()
+            with self._explained_errors():
+                # First, because it identifies the files of a run.
+                self._write_configuration()
+                rows = self._resumed_rows
+                self._metrics = MetricsFile(self.folder / METRICS_FILE, rows)
+                self._closing.callback(self._metrics.close)
         self._kept = 0 if training_state is None else training_state.rounds_completed
         return training_state
-
-    def _begin_to_write(self) -> None:
-        with self._explained_errors():
-            # First, because it identifies the files of a run.
-            self._write_configuration()
-            self._metrics = MetricsFile(self._path(METRICS_FILE), self._resumed_rows)
-            self._closing.callback(self._metrics.close)
 
     def _restore_client_states(self) -> None:
         """Brings the clients' states to the round of the checkpoint, if any."""
         store, saved = self._client_states, self._checkpoint
+        folder = checks.shown(str(self.folder))
         if store is None:
             return
         if saved is None:
@@ -327,26 +313,21 @@ class RunDirectory:
             if len(store) and not isinstance(store, InMemoryClientStates):
                 raise ClientStatesError(
                     f"client_states holds the states of {len(store)} clients, but "
-                    f"output_dir {checks.shown(str(self.folder))} holds no run that "
-                    "they belong to. Begin with an empty store, or gather the states "
-                    "into an InMemoryClientStates and give the server state that they "
-                    "belong to as initial_state."
+                    f"output_dir {folder} holds no run of theirs. Begin with an empty "
+                    "store, or gather the states into an InMemoryClientStates and give "
+                    "the server state that they belong to as initial_state."
                 )
         elif isinstance(store, InMemoryClientStates):
             store.load_leaves(saved.leaves.get(_CLIENT_STATES, {}))
         elif _CLIENT_STATES in saved.leaves:
             raise ClientStatesError(
-                f"{store} is not where the run in {checks.shown(str(self.folder))} "
-                "keeps its clients' states: its checkpoint holds them. Leave "
-                "client_states out, or choose another output_dir."
+                f"{store} is not where the run in {folder} keeps its clients' states: "
+                "its checkpoint holds them. Leave client_states out, or choose another "
+                "output_dir."
             )
         else:
             # A checkpoint of an earlier version says nothing; the next one will.
-            fingerprint = saved.description.get(_FINGERPRINT)
-            store.restore(
-                saved.rounds_completed,
-                None if fingerprint is None else str(fingerprint),
-            )
+            store.restore(saved.rounds_completed, saved.description.get(_FINGERPRINT))
 
     def add(self, row: MetricsRecord) -> None:
         """Keeps a row.
@@ -399,7 +380,7 @@ class RunDirectory:
         if store is not None:
             description[_FINGERPRINT] = store.commit(training_state.rounds_completed)
         checkpoint.save_checkpoint(
-            self._path(CHECKPOINT_FILE),
+            self.folder / CHECKPOINT_FILE,
             training_state.rounds_completed,
             description,
             structures,

@@ -1,8 +1,9 @@
-"""Checks of a run's folder, before anything is written there."""
+"""A run's folder: the lock on it, and checks before anything is written there."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -25,16 +26,16 @@ from tff_drift.simulation.records.output_dir import (
 CLIENT_STATES_FOLDER = "client_states"
 
 CONFIGURATION_FORMAT = "tff_drift run"
+_FILES = (
+    CHECKPOINT_FILE,
+    CONFIGURATION_FILE,
+    FROZEN_FILE,
+    METRICS_FILE,
+    TRACKERS_FILE,
+)
 # The temporary files that a kill may leave behind.
 TEMPORARY_FILES = frozenset(
-    files.temporary_path(pathlib.Path(name)).name
-    for name in (
-        CHECKPOINT_FILE,
-        CONFIGURATION_FILE,
-        FROZEN_FILE,
-        METRICS_FILE,
-        TRACKERS_FILE,
-    )
+    files.temporary_path(pathlib.Path(name)).name for name in _FILES
 )
 
 
@@ -52,6 +53,44 @@ def refusal(folder: pathlib.Path, why: str) -> OutputDirError:
     return OutputDirError(f"output_dir {checks.shown(str(folder))} {why}")
 
 
+class FolderLock:
+    """Keeps other programs out of a folder until it is closed."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        """Takes the lock.
+
+        Args:
+          folder: The folder.
+
+        Raises:
+          OutputDirError: If another program has it.
+        """
+        self._folder = folder
+        self._descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self.close()
+            remedy = "Wait for its end, or choose another output_dir."
+            why = f"is in use by another program. {remedy}"
+            raise refusal(folder, why) from error
+        except OSError:
+            # A file system without locks: the user has to take care.
+            return
+
+    def is_in_place(self) -> bool:
+        """Whether the folder is where it was when the lock was taken."""
+        opened = os.fstat(self._descriptor)
+        try:
+            return os.path.samestat(opened, os.stat(self._folder))
+        except FileNotFoundError:
+            return False
+
+    def close(self) -> None:
+        """Lets other programs have the folder."""
+        os.close(self._descriptor)
+
+
 def check_same(folder: pathlib.Path, phrases: Sequence[str]) -> None:
     """Raises if what a folder is to hold differs from the run that it holds.
 
@@ -66,17 +105,33 @@ def check_same(folder: pathlib.Path, phrases: Sequence[str]) -> None:
         return
     if configuration.are_of_data(phrases):
         found = ", ".join(dict.fromkeys(configuration.without_hashes(phrases)))
-        raise refusal(
-            folder,
-            f"holds a run whose data has changed since ({checks.shortened(found)})."
-            " Put the data back, or choose another output_dir.",
-        )
-    found = checks.shortened("; ".join(dict.fromkeys(phrases)))
-    raise refusal(
-        folder,
-        f"holds a run with another configuration: {found}. Ask for the same "
-        "run, or choose another output_dir.",
+        why = f"whose data has changed since ({checks.shortened(found)}). Put it back"
+    else:
+        found = checks.shortened("; ".join(dict.fromkeys(phrases)))
+        why = f"with another configuration: {found}. Ask for the same run"
+    raise refusal(folder, f"holds a run {why}, or choose another output_dir.")
+
+
+def check_data(
+    folder: pathlib.Path, was: Mapping[str, Any], now: Mapping[str, Any]
+) -> None:
+    """Raises if the data of the run in a folder has changed.
+
+    Args:
+      folder: The folder.
+      was: The arguments of the training that the run was saved with, in JSON values.
+      now: Those of them that say of which data a run is. One that is not in `was` is
+        not compared.
+
+    Raises:
+      OutputDirError: If one differs.
+    """
+    before, flat = configuration.flatten(was), configuration.flatten(now)
+    known = [name for name in flat if name in before]
+    phrases = configuration.differences(
+        {name: before[name] for name in known}, {name: flat[name] for name in known}
     )
+    check_same(folder, phrases)
 
 
 def own_folder(run: pathlib.Path, name: str) -> pathlib.Path:
@@ -92,11 +147,8 @@ def own_folder(run: pathlib.Path, name: str) -> pathlib.Path:
     try:
         files.check_inside(run / name, run)
     except OSError as error:
-        raise refusal(
-            run,
-            f"cannot be used: {error}. Put a folder in place of the link, or choose "
-            "another output_dir.",
-        ) from error
+        remedy = "Put a folder in place of the link, or choose another output_dir."
+        raise refusal(run, f"cannot be used: {error}. {remedy}") from error
     return run / name
 
 
@@ -108,20 +160,19 @@ def check_configuration_file(folder: pathlib.Path) -> None:
     """
     path = folder / CONFIGURATION_FILE
     try:
-        ours = files.read_json(path)["format"] == CONFIGURATION_FORMAT
+        if files.read_json(path)["format"] == CONFIGURATION_FORMAT:
+            return
     except FileNotFoundError:
         return
     except (ValueError, KeyError, TypeError):
-        ours = False
+        pass
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.EFBIG):
             raise
-        ours = False
-    if not ours:
-        raise OutputDirError(
-            f"output_dir holds a {CONFIGURATION_FILE} that tff_drift did not "
-            f"write: {path}. It was left unchanged: choose another output_dir."
-        )
+    raise OutputDirError(
+        f"output_dir holds a {CONFIGURATION_FILE} that tff_drift did not write: "
+        f"{path}. It was left unchanged: choose another output_dir."
+    )
 
 
 def check_unused(folder: pathlib.Path) -> None:
@@ -136,21 +187,15 @@ def check_unused(folder: pathlib.Path) -> None:
     """
     ours = set(TEMPORARY_FILES)
     if (folder / CONFIGURATION_FILE).exists():
-        ours |= {
-            CONFIGURATION_FILE,
-            FROZEN_FILE,
-            METRICS_FILE,
-            TENSORBOARD_FOLDER,
-            TRACKERS_FILE,
-        }
+        ours |= {*_FILES, TENSORBOARD_FOLDER} - {CHECKPOINT_FILE}
     # A store on disk is opened, and checked, before the run begins.
     others = sorted(set(os.listdir(folder)) - ours - {CLIENT_STATES_FOLDER})
     if others:
         shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
         raise refusal(
             folder,
-            f"holds files but no checkpoint of tff_drift: {checks.shortened(shown)}"
-            ". Choose an empty or a new folder.",
+            "holds files but no checkpoint of tff_drift: "
+            f"{checks.shortened(shown)}. Choose an empty or a new folder.",
         )
     # The first checkpoint follows the row of round 0.
     path = folder / METRICS_FILE

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from tff_drift import checks
-from tff_drift.simulation.records.metrics import MetricsRecord
-from tff_drift.simulation.records.metrics_table import MetricsTable
+from tff_drift.simulation.records.metrics import MetricsRecord, MetricsTable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +42,7 @@ def check_rounds(rounds: int, rounds_completed: int) -> None:
     if rounds_completed > rounds:
         raise ValueError(
             f"rounds is {rounds}, but the run in output_dir has completed "
-            f"{rounds_completed}. Ask for at least as many, or choose another "
-            "output_dir."
+            f"{rounds_completed}. Ask for as many, or choose another output_dir."
         )
 
 
