@@ -3,7 +3,6 @@ import types
 from unittest import mock
 
 import numpy as np
-import pytest
 import tensorflow_federated as tff
 
 from tff_drift import compat
@@ -32,8 +31,3 @@ def test_what_trains_goes_down_and_update_with_weight_comes_up():
     assert model_traffic(process) == Traffic(
         bytes_down=176, bytes_up=180, model_bytes=176
     )
-
-
-def test_unknown_shape_is_an_error():
-    with pytest.raises(ValueError, match="without a defined shape"):
-        num_bytes(compat.to_type((np.float32, [None])))

@@ -18,8 +18,10 @@ from tff_drift.client_states import ClientStatesError, InMemoryClientStates
 from tff_drift.simulation.cohorts import Selection
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import build_uniform_sampling
-from tff_drift.simulation.loop.client_state_types import rounds_of
-from tff_drift.simulation.loop.process_with_client_states import ProcessWithClientStates
+from tff_drift.simulation.loop.process_with_client_states import (
+    ProcessWithClientStates,
+    rounds_of,
+)
 
 
 class ClientDataSource(compat.FederatedDataSource):
@@ -126,9 +128,8 @@ class _Iterator(compat.FederatedDataSourceIterator):
             cls._source.examples,
         ):
             raise ValueError(
-                "The saved program trained on other clients or examples, or with "
-                "another seed or batch size, than train_data_source. Give the same "
-                "data source, or begin with an empty folder of program states."
+                "The saved program trained on other clients or examples, or by another "
+                "seed or batch size. Give its data source, or another, empty folder."
             )
         return cls(content["round_number"])
 
@@ -198,8 +199,7 @@ class ClientStatesProgramStateManager(compat.ProgramStateManager):
         if program_state is None and len(self._store):
             raise ClientStatesError(
                 f"client_states holds the states of {len(self._store)} clients, but "
-                "there is no program state that they belong to. Begin with an empty "
-                "store."
+                "there is no program state of theirs. Begin with an empty store."
             )
         return program_state, version
 
@@ -247,9 +247,8 @@ class ClientStatesProgramStateManager(compat.ProgramStateManager):
         state = _server_state(program_state)
         if not self._process.is_in_step(state):
             raise ClientStatesError(
-                f"{self._store} is not at the round of the program state to save, "
-                f"{version}. Save a program state before the next round ends, and "
-                "give each process a store of its own."
+                f"{self._store} is not at the round of program state {version}. Save "
+                "it before the next round ends, and give each process a store."
             )
         rounds = rounds_of(state)
         fingerprint = self._store.commit(rounds)

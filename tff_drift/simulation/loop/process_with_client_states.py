@@ -7,26 +7,24 @@ not know of it: one's own, `run_training`'s, or one of TFF's.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow_federated as tff
+import tree
 
 from tff_drift import checks, compat
-from tff_drift.algorithms import StatefulLearningProcess
+from tff_drift.algorithms import CLIENT_STATES, StatefulLearningProcess
 from tff_drift.client_states import (
     ClientStates,
     ClientStatesError,
     InMemoryClientStates,
 )
 from tff_drift.simulation.cohorts import Cohort, Selection, run_round
-from tff_drift.simulation.loop.client_state_types import (
-    check_store_fits,
-    next_type,
-    rounds_of,
-)
 
 
 class ProcessWithClientStates(tff.learning.templates.LearningProcess):
@@ -91,7 +89,7 @@ class ProcessWithClientStates(tff.learning.templates.LearningProcess):
         if client_states is None:
             client_states = InMemoryClientStates(process.initial_client_state)
         checks.check_instance("client_states", client_states, ClientStates)
-        check_store_fits(process, client_states)
+        _check_store_fits(process, client_states)
         self.process = process
         self.control_variate = process.control_variate
         self.message_down = process.message_down
@@ -114,7 +112,7 @@ class ProcessWithClientStates(tff.learning.templates.LearningProcess):
         self._can_go_back = False
         super().__init__(
             process.initialize,
-            _Next(self, next_type(process)),
+            _Next(self, _next_type(process)),
             process.get_model_weights,
             process.set_model_weights,
             get_hparams_fn=process.get_hparams,
@@ -189,8 +187,7 @@ class ProcessWithClientStates(tff.learning.templates.LearningProcess):
             raise ClientStatesError(
                 "client_states was written since this process was made or ended its "
                 "last round, by another process or by hand. Give each process a store "
-                "of its own; if the states held now do belong to state, call "
-                "begin(state)."
+                "of its own; if its states do belong to state, call begin(state)."
             )
         if self._can_go_back and self._round == rounds + 1:
             self.go_to(state)
@@ -198,10 +195,9 @@ class ProcessWithClientStates(tff.learning.templates.LearningProcess):
             held = "no round" if self._round is None else f"{self._round} rounds"
             raise ClientStatesError(
                 f"client_states holds the states of {len(self.client_states)} clients "
-                f"after {held}, but state is the server's after {rounds}. Restore "
-                "the store's version of that round, or begin with an empty store and "
-                "the process's initial state; if they do belong together, call "
-                "begin(state)."
+                f"after {held}, but state is the server's after {rounds}. Restore its "
+                "version of that round, or begin with an empty store and the initial "
+                "state; if they do belong together, call begin(state)."
             )
         return rounds
 
@@ -252,6 +248,73 @@ class ProcessWithClientStates(tff.learning.templates.LearningProcess):
         return self.run_round(state, cohort)
 
 
+def rounds_of(state: Any) -> int:
+    """Returns the rounds that a server state has been trained for.
+
+    Args:
+      state: The server state of a process whose clients keep a state.
+
+    Raises:
+      TypeError: If it is not one, or a reference to one.
+    """
+    client_work = getattr(state, "client_work", None)
+    if not isinstance(client_work, Mapping) or "round_number" not in client_work:
+        raise TypeError(
+            "state must be the server state of a process whose clients keep a state, "
+            f"found {type(state).__name__}. Give what initialize or next returned."
+        )
+    rounds = client_work["round_number"]
+    if isinstance(rounds, compat.MaterializableValueReference):
+        raise TypeError(
+            "state holds references to values, which the clients' states have to go "
+            "with. Await tff.program.materialize_value(state) first."
+        )
+    return int(rounds)
+
+
+def _next_type(process: StatefulLearningProcess) -> compat.FunctionType:
+    """Returns the type of `next` without the clients' states."""
+    parameter: Any = process.next.type_signature.parameter
+    result: Any = process.next.type_signature.result
+    metrics = result.metrics.member
+    seen = collections.OrderedDict(
+        (name, metrics[name])
+        for name in compat.structure_names(metrics)
+        if name != CLIENT_STATES
+    )
+    return compat.FunctionType(
+        compat.to_type(
+            collections.OrderedDict(
+                state=parameter[0],
+                client_data=compat.FederatedType(
+                    parameter[1].member.examples, compat.CLIENTS
+                ),
+            )
+        ),
+        compat.to_type(
+            tff.learning.templates.LearningProcessOutput(
+                result.state, compat.FederatedType(compat.to_type(seen), compat.SERVER)
+            )
+        ),
+    )
+
+
+def _check_store_fits(process: StatefulLearningProcess, store: ClientStates) -> None:
+    """Raises a `ValueError` unless a store is for the clients of a process."""
+
+    def shapes(state: Any) -> list[tuple[Any, Any, Any]]:
+        return [
+            (path, np.asarray(leaf).shape, np.asarray(leaf).dtype)
+            for path, leaf in tree.flatten_with_path(state)
+        ]
+
+    if shapes(store.initial_state) != shapes(process.initial_client_state):
+        raise ValueError(
+            "client_states was made for other states than those of this process's "
+            "clients. Make it with process.initial_client_state."
+        )
+
+
 def check_participation(process: Any, cohort_size: int) -> None:
     """Raises if a process needs all clients in every round and gets fewer.
 
@@ -267,8 +330,7 @@ def check_participation(process: Any, cohort_size: int) -> None:
     if cohort_size < num_clients:
         raise ValueError(
             f"cohort_size is {cohort_size}, but this method needs all {num_clients} "
-            f"clients in every round. Give {num_clients}, or take another method, such "
-            "as tff_drift.algorithms.build_scaffold."
+            f"clients in every round. Give {num_clients}, or take another method."
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import numpy as np
@@ -29,9 +28,8 @@ def check_process(process: Any) -> None:
     missing = [name for name in _PROCESS_MEMBERS if not hasattr(process, name)]
     if missing:
         raise TypeError(
-            "process must be a tff.learning.templates.LearningProcess, such as the "
-            f"functions of tff_drift.algorithms build, found {checks.shown(process)}, "
-            f"which has no {missing[0]}."
+            "process must be a tff.learning.templates.LearningProcess, such as "
+            f"build_fed_avg makes, found {checks.shown(process)} without {missing[0]}."
         )
 
 
@@ -68,19 +66,9 @@ def num_bytes(type_spec: compat.Type) -> int:
 
     Returns:
       The sum over its tensors of elements times bytes per element.
-
-    Raises:
-      ValueError: If a tensor's shape is not fully defined.
     """
-    total = 0
-    for spec in tf.nest.flatten(compat.type_to_tf_tensor_specs(type_spec)):
-        if not spec.shape.is_fully_defined():
-            raise ValueError(
-                f"type_spec {checks.shortened(type_spec)} has a tensor without a "
-                "defined shape: its bytes are not known."
-            )
-        total += math.prod(spec.shape.as_list()) * spec.dtype.size
-    return total
+    specs = tf.nest.flatten(compat.type_to_tf_tensor_specs(type_spec))
+    return sum(spec.shape.num_elements() * spec.dtype.size for spec in specs)
 
 
 def model_traffic(process: tff.learning.templates.LearningProcess) -> Traffic:

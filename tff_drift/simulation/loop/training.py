@@ -24,8 +24,10 @@ from tff_drift.simulation.loop.callbacks.base import Callback
 from tff_drift.simulation.loop.callbacks.failure_watch import FailureWatch
 from tff_drift.simulation.loop.callbacks.progress import Progress
 from tff_drift.simulation.loop.callbacks.release import ReleaseRows
-from tff_drift.simulation.loop.process_with_client_states import check_participation
-from tff_drift.simulation.loop.rounds import Rounds
+from tff_drift.simulation.loop.process_with_client_states import (
+    ProcessWithClientStates,
+    check_participation,
+)
 from tff_drift.simulation.loop.traffic import check_process
 from tff_drift.simulation.loop.training_loop import TrainingLoop
 from tff_drift.simulation.records import configuration as configurations
@@ -151,15 +153,20 @@ def run_training(
     train = _fitting(process, train)
     _check_weighting(process, train)
     if initial_weights is not None:
-        initial_weights = _checked_weights(process, initial_state, initial_weights)
+        if initial_state is not None:
+            raise ValueError(
+                "initial_state and initial_weights are both given. Give the state "
+                "alone, process.set_model_weights(initial_state, weights)."
+            )
+        initial_weights = initial_weights_for(process, initial_weights)
+        initial_weights = shared_values.shared(initial_weights)
     choose = _choose_sampling(train, cohort_size, seed, sampling)
     if sampling is None and cohort_size is not None:
         check_participation(process, cohort_size)
     participants = _with_defaults(callbacks)
     if not isinstance(output_dir, (OutputDir, RunStore, type(None))):
         output_dir = OutputDir(output_dir)
-    with _states_where_trained(process, client_states, output_dir) as states:
-        runner = Rounds(process, train, states)
+    with _with_store(process, client_states, output_dir) as (kept, states):
         training = identity.training_arguments(
             process,
             train,
@@ -170,11 +177,11 @@ def run_training(
         training["cohort_size"] = None if cohort_size is None else int(cohort_size)
         training["sampling"] = getattr(sampling, "settings", None)
         run_store, rounds_per_checkpoint = _open_run_store(
-            output_dir, training, train, runner
+            output_dir, training, train, states
         )
         with contextlib.closing(run_store):
             loop = TrainingLoop(
-                runner, choose, run_store, participants, rounds_per_checkpoint
+                kept, states, choose, run_store, participants, rounds_per_checkpoint
             )
             own = output_dir.configuration if isinstance(output_dir, OutputDir) else {}
             settings = {**training, "configuration": dict(own)}
@@ -184,20 +191,27 @@ def run_training(
 
 
 @contextlib.contextmanager
-def _states_where_trained(
+def _with_store(
     process: Any, given: ClientStates | None, output_dir: _Kept
-) -> Iterator[ClientStates | None]:
-    """Gives the store of the clients' states, if it is not the default in RAM."""
-    if given is not None or not isinstance(process, StatefulLearningProcess):
-        yield given
+) -> Iterator[tuple[Any, ClientStates | None]]:
+    """Gives a process beside the store of its clients' states, if they have any."""
+    if not isinstance(process, StatefulLearningProcess):
+        has_store = isinstance(process, ProcessWithClientStates)
+        if given is not None:
+            why = "process has a store" if has_store else "its clients keep no states"
+            raise ValueError(f"client_states is given, but {why}. Leave it out.")
+        yield process, process.client_states if has_store else None
         return
-    folder = None
-    if isinstance(output_dir, OutputDir):
-        folder = own_folder(pathlib.Path(output_dir.path), CLIENT_STATES_FOLDER)
-    runner = current_runner()
-    states = runner.open_client_states(process.initial_client_state, folder)
-    with contextlib.ExitStack() as closing:
-        yield None if states is None else closing.enter_context(states)
+    opened = None
+    if given is None:
+        folder = None
+        if isinstance(output_dir, OutputDir):
+            folder = own_folder(pathlib.Path(output_dir.path), CLIENT_STATES_FOLDER)
+        runner = current_runner()
+        opened = runner.open_client_states(process.initial_client_state, folder)
+    with contextlib.nullcontext(given) if opened is None else opened as states:
+        process = ProcessWithClientStates(process, states)
+        yield process, process.client_states
 
 
 def _check_process_and_data(process: Any, train: Any) -> None:
@@ -208,8 +222,7 @@ def _check_process_and_data(process: Any, train: Any) -> None:
     if num_clients not in (None, len(train)):
         raise ValueError(
             f"process was built with num_clients={num_clients}, but train has "
-            f"{len(train)} clients. N is the number of all clients, not of those in a "
-            f"round: build the process with num_clients={len(train)}."
+            f"{len(train)} clients. Build it with num_clients={len(train)}, N of all."
         )
     _check_epochs(process, train)
 
@@ -241,8 +254,7 @@ def _fitting(process: Any, train: ClientDatasets) -> ClientDatasets:
         clients = process.next.type_signature.parameter[1].member
     except (AttributeError, IndexError, TypeError):
         return train  # A process that is not a computation of TFF has no types.
-    if not isinstance(clients, compat.SequenceType):
-        clients = getattr(clients, "examples", None)
+    clients = getattr(clients, "examples", clients)
     if not isinstance(clients, compat.SequenceType):
         return train
     return train.fitting("train", clients.element)
@@ -254,23 +266,11 @@ def _check_weighting(process: Any, train: ClientDatasets) -> None:
     weighting = getattr(process, "settings", {}).get("client_weighting", CLIENT_WEIGHT)
     if weighting != CLIENT_WEIGHT and client_weights.are_in(train.element_spec):
         raise ValueError(
-            f"train has weights of clients, {CLIENT_WEIGHT!r}, but process was built "
-            f"with client_weighting {weighting.rpartition('.')[2]}, which ignores "
-            f"them. Build it with client_weighting={CLIENT_WEIGHT!r}, which methods "
-            "whose clients keep a state do not take, or train on clients without "
-            "weights."
+            f"train has weights of clients, which client_weighting "
+            f"{weighting.rpartition('.')[2]} of the process ignores. Build it with "
+            f"client_weighting={CLIENT_WEIGHT!r}, which methods with client states do "
+            "not take, or train on clients without weights."
         )
-
-
-def _checked_weights(
-    process: Any, initial_state: Any, weights: Any
-) -> tff.learning.models.ModelWeights:
-    if initial_state is not None:
-        raise ValueError(
-            "initial_state and initial_weights are both given. Give the state alone, "
-            "process.set_model_weights(initial_state, weights)."
-        )
-    return shared_values.shared(initial_weights_for(process, weights))
 
 
 def _choose_sampling(
@@ -291,8 +291,7 @@ def _choose_sampling(
     if callable(cohort_size):
         raise TypeError(
             f"cohort_size must be an integer, found {checks.shown(cohort_size)}. Give "
-            "sampling=build_uniform_sampling(train.client_ids, cohort_size, seed), "
-            "which takes a function of a round number too."
+            "sampling=build_uniform_sampling(train.client_ids, cohort_size, seed)."
         )
     checks.check_integer("cohort_size", cohort_size)
     return build_uniform_sampling(train.client_ids, cast(int, cohort_size), seed)
@@ -320,7 +319,7 @@ def _open_run_store(
     output_dir: _Kept,
     training: Mapping[str, Any],
     train: ClientDatasets,
-    runner: Rounds,
+    client_states: ClientStates | None,
 ) -> tuple[RunStore, int]:
     """Returns where the run is kept, and the rounds from checkpoint to checkpoint."""
     if output_dir is None:
@@ -332,9 +331,6 @@ def _open_run_store(
     described = {**training, "train": {**training["train"], **examples}}
     configuration = configurations.to_json("configuration", output_dir.configuration)
     folder = RunDirectory(output_dir.path)
-    folder.identify(
-        configuration,
-        configurations.to_json("training", described),
-        runner.client_states,
-    )
+    arguments = configurations.to_json("training", described)
+    folder.identify(configuration, arguments, client_states)
     return folder, output_dir.rounds_per_checkpoint

@@ -14,14 +14,15 @@ import tensorflow_federated as tff
 from absl import logging
 
 from tff_drift import checks
-from tff_drift.client_states import ClientStatesError
+from tff_drift.client_states import ClientStates, ClientStatesError
 from tff_drift.models import shared_values
+from tff_drift.simulation.cohorts import Cohort, run_round
+from tff_drift.simulation.data import label_errors
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import Described, Sampling
 from tff_drift.simulation.loop import identity
 from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
 from tff_drift.simulation.loop.interrupts import Interrupts
-from tff_drift.simulation.loop.rounds import Rounds
 from tff_drift.simulation.loop.traffic import Traffic, model_traffic
 from tff_drift.simulation.records import failures, metrics
 from tff_drift.simulation.records.results import TrainingResult, build_result
@@ -39,13 +40,16 @@ class TrainingLoop:
 
     def __init__(
         self,
-        runner: Rounds,
+        process: tff.learning.templates.LearningProcess,
+        client_states: ClientStates | None,
         sampling: Sampling,
         run_store: RunStore,
         callbacks: Sequence[Callback],
         rounds_per_checkpoint: int,
     ) -> None:
-        self._runner = runner
+        # A `ProcessWithClientStates`, if there is a store.
+        self._process: Any = process
+        self._client_states = client_states
         self._sampling = sampling
         self._run_store = run_store
         self._callbacks = callbacks
@@ -91,12 +95,13 @@ class TrainingLoop:
         self._saved = self._training_state.rounds_completed
         check_rounds(rounds, self._saved)
         self._check_sampling()
-        self._runner.begin(self._training_state.state)
+        if self._client_states is not None:
+            self._process.begin(self._training_state.state)
         run = TrainingRun(
             process,
             train,
             rounds,
-            self._runner.client_states,
+            self._client_states,
             settings,
             self._run_store,
             lambda: self._training_state,
@@ -120,18 +125,17 @@ class TrainingLoop:
         cohort = self._sample(last)
         if identity.cohort_digest(cohort) != kept:
             raise OutputDirError(
-                f"sampling returns other clients for round {last} than those that the "
-                "run in output_dir trained in it. Give the sampling of that run, which "
-                "must depend on the round number alone, or choose another output_dir."
+                f"sampling returns other clients for round {last} than the run in "
+                "output_dir had. Give its sampling, which must depend on the round "
+                "number alone, or choose another output_dir."
             )
 
     def _check_store_is_new(self, initial_state_is_given: bool) -> None:
-        store = self._runner.client_states
+        store = self._client_states
         if store is not None and len(store) and not initial_state_is_given:
             raise ClientStatesError(
-                f"client_states holds the states of {len(store)} clients, but the run "
-                "begins with the process's initial state. Begin with an empty store, "
-                "or give the server state that they belong to as initial_state."
+                f"client_states has {len(store)} clients' states. Begin with an empty "
+                "store, or give the server state that they belong to as initial_state."
             )
 
     def _check_store_is_at(self, rounds: int) -> None:
@@ -139,15 +143,15 @@ class TrainingLoop:
 
         A folder brings the store there itself; of what others keep only this is known.
         """
-        store = self._runner.client_states
+        store = self._client_states
         if store is None or not rounds:
             return
         held = max(store.versions, default=rounds if len(store) else 0)
         if held != rounds:
             raise ClientStatesError(
                 f"client_states holds the states of {len(store)} clients after {held} "
-                f"rounds, but the run goes on after {rounds}. Have the resume of "
-                "output_dir bring the store to that round, by restore or load_leaves."
+                f"rounds, but the run goes on after {rounds}. Have output_dir's resume "
+                "restore them."
             )
 
     def _start_callbacks(
@@ -185,7 +189,7 @@ class TrainingLoop:
                     self._save(run)
         except (KeyboardInterrupt, Exception) as error:
             # Else the clients' states are of a later round than the server's.
-            if self._runner.is_in_step(run.state):
+            if self._client_states is None or self._process.is_in_step(run.state):
                 # What has failed may be the saving itself: the first error counts.
                 with contextlib.suppress(OutputDirError, ClientStatesError):
                     self._save(run)
@@ -217,9 +221,7 @@ class TrainingLoop:
         self._next_cohort = None
         if round_number + 1 < run.rounds:
             self._sample_ahead(round_number + 1)
-        state, found = self._runner.run(
-            run.state, cohort, round_number, self._next_cohort or ()
-        )
+        state, found = self._train_on(run, cohort)
         seconds = metrics.seconds_since(start)
         row: metrics.MetricsRecord = {
             metrics.ROUND: round_number + 1,
@@ -246,6 +248,23 @@ class TrainingLoop:
         for callback in self._callbacks:
             callback.after_row(view)
 
+    def _train_on(self, run: TrainingRun, cohort: Sequence[str]) -> tuple[Any, Any]:
+        """Returns the next server state, and the metrics of the round."""
+        number = run.rounds_completed
+        if self._client_states is not None and len(set(cohort)) < len(cohort):
+            raise ValueError(
+                f"sampling returned a client more than once in round {number}: "
+                f"{list(cohort)}. A client has one state: return each id once."
+            )
+        ahead = self._next_cohort or ()
+        clients = Cohort(number, cohort, run.train, next_clients=ahead)
+        with label_errors.naming_bad_labels(run.train, cohort):
+            if self._client_states is None:
+                output = run_round(self._process, run.state, clients)
+            else:
+                output = self._process.run_round(run.state, clients)
+        return output.state, output.metrics
+
     def _sample(self, round_number: int) -> Sequence[str]:
         cohort: Any = self._sampling(round_number)
         if isinstance(cohort, np.ndarray):
@@ -270,10 +289,10 @@ def _hyperparameters(
     try:
         return process.get_hparams(initial_state)
     except TypeError as error:
+        found = type(initial_state).__name__
         raise TypeError(
-            "initial_state must be a server state of process, as initialize and next "
-            f"return it, found {type(initial_state).__name__}. Give the weights of a "
-            "model as initial_weights."
+            f"initial_state must be a server state of process, found {found}. Give the "
+            "weights of a model as initial_weights."
         ) from error
 
 

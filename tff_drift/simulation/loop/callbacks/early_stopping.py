@@ -85,32 +85,21 @@ class EarlyStopping(Callback):
           ValueError: If the row should have the metric, and neither it nor a row
             before it has.
         """
-        prefixes = [
-            each
-            for each in (metrics.TEST_PREFIX, metrics.TRAIN_PREFIX)
-            if self._metric.startswith(each)
-        ]
-        has_kind = any(name.startswith(each) for each in prefixes for name in row)
-        # Another callback's columns of this kind may come in rounds without it.
-        if has_kind and self._metric not in row and not self._is_settled:
+        self._look(row)
+        # Another callback's columns of its kind may come in rounds without it.
+        if self._is_settled:
+            return
+        kinds = (metrics.TEST_PREFIX, metrics.TRAIN_PREFIX)
+        own = tuple(kind for kind in kinds if self._metric.startswith(kind))
+        number = int(row[metrics.ROUND])
+        if any(name.startswith(own) for name in row):
             raise ValueError(
                 f"EarlyStopping watches {checks.shown(self._metric)}, but the columns "
-                f"of round {row[metrics.ROUND]} are {checks.listed(row)}. Name one of "
-                "them."
+                f"of round {number} are {checks.listed(row)}. Name one of them."
             )
-        self._look(row)
-        self._warn_of_absence(row)
-
-    def _warn_of_absence(self, row: Mapping[str, Any]) -> None:
-        """Warns once if there seems to be no such metric.
-
-        Callbacks of one's own may give a column in some rounds only.
-        """
-        prefixes = (metrics.TEST_PREFIX, metrics.TRAIN_PREFIX)
-        names = [prefix + self._metric for prefix in prefixes]
-        others = [name for name in names if name in row]
-        number = int(row[metrics.ROUND])
-        if self._is_settled or not (others or number >= self._patience):
+        # Callbacks of one's own may give a column in some rounds only.
+        others = [kind + self._metric for kind in kinds if kind + self._metric in row]
+        if not others and number < self._patience:
             return
         self._is_settled = True
         hint = f" It has {' and '.join(map(checks.shown, others))}." if others else ""

@@ -59,10 +59,8 @@ def control_variate_mismatch(
     try:
         variate = np.asarray(read_variate(state), float)
     except TypeError as error:
-        raise TypeError(
-            "state must be a server state of process, as initialize and next return "
-            f"it, found {type(state).__name__}."
-        ) from error
+        found = type(state).__name__
+        raise TypeError(f"state must be a server state, found {found}.") from error
     total = np.zeros(variate.shape)
     for client_state in client_states_in_chunks(client_states):
         total += client_state[_VARIATE]

@@ -7,7 +7,7 @@ import os
 import pathlib
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tff_drift import checks
@@ -71,12 +71,9 @@ class MLflowTracker(tracker.Tracker):
           ValueError: If a string is empty.
         """
         super().__init__()
-        texts = {
-            "experiment": experiment,
-            "run_name": run_name,
-            "tracking_uri": tracking_uri,
-        }
-        for name, value in texts.items():
+        names = ("experiment", "run_name", "tracking_uri")
+        texts = (experiment, run_name, tracking_uri)
+        for name, value in zip(names, texts, strict=True):
             if value is not None:
                 checks.check_text(name, value)
         self._experiment = experiment
@@ -115,15 +112,15 @@ class MLflowTracker(tracker.Tracker):
         name = self._experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME")
         name = name or _DEFAULT_EXPERIMENT
         found = self._client.get_experiment_by_name(name)
-        if found is None:
-            try:
-                return self._client.create_experiment(name)
-            except Exception:
-                # A run that begins at the same time may have been faster.
-                found = self._client.get_experiment_by_name(name)
-                if found is None:
-                    raise
-        return found.experiment_id
+        if found is not None:
+            return found.experiment_id
+        try:
+            return self._client.create_experiment(name)
+        except Exception:
+            # A run that begins at the same time may have been faster.
+            if found := self._client.get_experiment_by_name(name):
+                return found.experiment_id
+            raise
 
     def _found(self, known: Mapping[str, Any], uri: str) -> Any:
         """Returns the run of MLflow that belongs to the folder."""
@@ -131,9 +128,8 @@ class MLflowTracker(tracker.Tracker):
             run = self._client.get_run(known["run_id"])
         except Exception as error:
             raise ValueError(
-                f"its store {uri} has no run {known['run_id']} ({error}), which "
-                f"{TRACKERS_FILE} in the run's folder names. The run was begun "
-                f"in {known['tracking_uri']}: give that as tracking_uri or in "
+                f"its store {uri} has no run {known['run_id']} ({error}), but "
+                f"{known['tracking_uri']} has: give that as tracking_uri or in "
                 f"MLFLOW_TRACKING_URI, or remove {TRACKERS_FILE} for a new run."
             ) from error
         if run.info.lifecycle_stage != "active":
@@ -203,5 +199,4 @@ def _name(name: str) -> str:
 
 
 def _parts(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    places: Iterable[int] = range(0, len(items), size)
-    return (items[first : first + size] for first in places)
+    return (items[first : first + size] for first in range(0, len(items), size))

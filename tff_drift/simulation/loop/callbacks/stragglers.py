@@ -136,15 +136,8 @@ class StragglerClock(Callback):
         """Returns the time of the round."""
         del state, row
         number = round_number - 1  # Sampling counts rounds from 0.
-        return {
-            COLUMN: max(
-                (
-                    self.client_seconds(client_id, number)
-                    for client_id in self.cohort(number)
-                ),
-                default=0.0,
-            )
-        }
+        times = (self.client_seconds(each, number) for each in self.cohort(number))
+        return {COLUMN: max(times, default=0.0)}
 
 
 def _plain(number: Any) -> Any:

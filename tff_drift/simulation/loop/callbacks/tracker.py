@@ -66,7 +66,6 @@ class Tracker(Callback, abc.ABC):
 
     def __init__(self) -> None:
         """Initializes the callback."""
-        self._run: TrainingRun | None = None
         self._is_open = False
         self._call: concurrent.futures.Future[int] | None = None
 
@@ -134,13 +133,10 @@ class Tracker(Callback, abc.ABC):
 
     def after_training(self, result: TrainingResult | None) -> None:
         """Sends the tracker the rest, and how the run ended. Warns if it fails."""
-        if self._run is None:
-            return
         reason = self._run.stop_reason if result is not None else None
         outcome = "failed" if result is None else "finished"
         if reason in soft_interrupt.STOP_REASONS:
             outcome = "killed"
-        self._run = None
         self._end(outcome, reason)
 
     def track_folder(self, folder: str | os.PathLike[str]) -> None:
@@ -173,9 +169,7 @@ class Tracker(Callback, abc.ABC):
         self.check()
         self._folder, self._rows = folder, rows
         self._due = 0.0
-        name = None
-        if folder is not None:
-            name = "/".join(folder.absolute().parts[-2:])
+        name = None if folder is None else "/".join(folder.absolute().parts[-2:])
         known = self._read_known()
         try:
             record, self._last_round = self._open(
@@ -260,14 +254,12 @@ class Tracker(Callback, abc.ABC):
             self._log_artifacts()
             self._close(outcome, stop_reason)
         except Exception as error:
-            kept = "They are in the result of the run."
+            kept = "in the result of the run"
             if self._folder is not None:
-                kept = (
-                    f"They are kept in {checks.shown(str(self._folder))}: the same run "
-                    "started again tells it."
-                )
+                folder = checks.shown(str(self._folder))
+                kept = f"kept in {folder}: the same run started again tells it"
             logging.warning(
-                "%s failed, and lacks what came after round %d: %s %s",
+                "%s failed, and lacks what came after round %d: %s They are %s.",
                 self.title,
                 max(self._last_round, 0),
                 _first_line(error),
