@@ -72,15 +72,15 @@ class Batching:
         """
         whole = self._rows_of_epoch(count)
         batches = -(-whole // self.batch_size)
-        if self.local_steps is None and self.epochs * batches > checks.MOST_BATCHES:
+        if self.local_steps is not None:
+            epochs, steps = divmod(self.local_steps, batches)
+            return epochs * whole + steps * self.batch_size
+        if self.epochs * batches > checks.MOST_BATCHES:
             raise ValueError(
                 f"epochs is {self.epochs:,}: a client would train on more than "
                 f"{checks.MOST_BATCHES:,} batches in a round. Take fewer."
             )
-        if self.local_steps is None:
-            return self.epochs * whole
-        epochs, steps = divmod(self.local_steps, batches)
-        return epochs * whole + steps * self.batch_size
+        return self.epochs * whole
 
     def batch_sizes(self, count: int) -> list[int]:
         """Returns the sizes of the batches that a client trains on in a round.
@@ -90,9 +90,8 @@ class Batching:
         """
         missing, sizes = self.num_examples(count), []
         while missing:
-            whole, short = divmod(
-                min(missing, self._rows_of_epoch(count)), self.batch_size
-            )
+            epoch = min(missing, self._rows_of_epoch(count))
+            whole, short = divmod(epoch, self.batch_size)
             sizes += [self.batch_size] * whole + [short] * bool(short)
             missing -= whole * self.batch_size + short
         return sizes
@@ -122,33 +121,19 @@ class Batching:
         """
         examples = store.examples(client_id)
         draw = generator(self.seed, round_number, client_id)
-        for rows in self._epochs_of(num_rows(examples), draw):
-            if store.transform is None:
-                yield examples, rows
-            else:
-                yield store.transformed(client_id, take(examples, rows), draw), None
-
-    def _epochs_of(
-        self, count: int, draw: np.random.Generator
-    ) -> Iterator[np.ndarray | None]:
-        """Yields of each epoch of a round which examples are cut into batches.
-
-        Args:
-          count: The number of a client's examples.
-          draw: The generator of the client's round. Of each epoch the order is drawn
-            first, then what fills up the last batch.
-
-        Yields:
-          Their numbers, in their order; None for all as they are.
-        """
+        count = num_rows(examples)
         missing = self.num_examples(count)
         while missing:
+            # The order is drawn first, then what fills up the last batch.
             rows = self._rows(count, draw)
             length = count if rows is None else len(rows)
             if length > missing:
                 rows = np.arange(missing) if rows is None else rows[:missing]
             missing -= min(length, missing)
-            yield rows
+            if store.transform is None:
+                yield examples, rows
+            else:
+                yield store.transformed(client_id, take(examples, rows), draw), None
 
     def _rows(self, count: int, draw: np.random.Generator) -> np.ndarray | None:
         """Returns which examples of an epoch are cut into batches; None for all."""

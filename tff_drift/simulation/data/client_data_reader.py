@@ -109,43 +109,37 @@ class ClientDataReader:
             if error.obj is examples and hasattr(tf.data.Dataset, error.name):
                 raise TypeError(
                     "preprocess must be a function of the arrays of a client, and uses "
-                    f"{error.name} of a tf.data.Dataset. Give TFF's own, "
-                    "client_data.preprocess(function), in place of client_data, "
-                    "without batches."
+                    f"{error.name} of a tf.data.Dataset. In place of client_data give "
+                    "client_data.preprocess(function), without batches."
                 ) from error
             raise
 
     def _explained(self, client_id: str, complaint: str) -> ValueError:
         """Returns TensorFlow's complaint of a client in words of use to its owner."""
         if _ENDLESS in complaint:
-            return ValueError(
-                f"Client {checks.shown(client_id)} has examples without end: "
-                "client_data repeats them. Leave repeat() out of its preprocessing: "
-                "epochs= does that."
+            what = (
+                "has examples without end: client_data repeats them. Leave repeat() "
+                "out of its preprocessing: epochs= does that."
             )
-        if _AMBIGUOUS in complaint:
-            return ValueError(
-                f"Client {checks.shown(client_id)} has batches, or sequences: "
-                "which, cannot be seen. Take batches apart with client_data.preprocess("
-                "lambda dataset: dataset.unbatch()). Give sequences a length with "
-                "tf.ensure_shape, and where flat_map or interleave takes apart what "
-                "they are made of, use unbatch() in its place."
+        elif _AMBIGUOUS in complaint:
+            what = (
+                "has batches, or sequences: which, cannot be seen. Take batches apart "
+                "with client_data.preprocess(lambda dataset: dataset.unbatch()). Give "
+                "sequences a length with tf.ensure_shape, and where flat_map or "
+                "interleave takes apart what they are made of, use unbatch() instead."
             )
-        if _EMPTY in complaint:
-            return ValueError(
-                f"Client {checks.shown(client_id)} has no examples. Leave it out."
+        elif _EMPTY in complaint:
+            what = "has no examples. Leave it out."
+        elif shapes := _SHAPES.search(complaint):
+            what = (
+                f"has examples of different shapes, such as {shapes[1]} and "
+                f"{shapes[2]}. Give all one shape: padded_batch with padded_shapes= "
+                "that are given fills up short ones."
             )
-        if shapes := _SHAPES.search(complaint):
-            return ValueError(
-                f"Client {checks.shown(client_id)} has examples of different shapes, "
-                f"such as {shapes[1]} and {shapes[2]}. Give all one shape: "
-                "padded_batch(batch_size, padded_shapes=...) with sizes that are "
-                "given fills up short ones."
-            )
-        return ValueError(
-            f"Client {checks.shown(client_id)} cannot be read "
-            f"({checks.shortened(complaint)}). Check client_data and its preprocessing."
-        )
+        else:
+            found = checks.shortened(complaint)
+            what = f"cannot be read ({found}). Check client_data and its preprocessing."
+        return ValueError(f"Client {checks.shown(client_id)} {what}")
 
     def _check_query(self, client_id: str) -> None:
         """Raises if the id would be more than an id in a query of SQLite."""
@@ -156,8 +150,8 @@ class ClientDataReader:
             if quoted_ids.queries_sqlite(self._read.get_concrete_function()):
                 raise ValueError(
                     f"client_data cannot read the client {checks.shown(client_id)}: "
-                    f"queries of SQLite take {name} for the end of the id. Leave the "
-                    "client out, or rename it in the file."
+                    f"queries of SQLite take {name} for the end of the id. Leave it "
+                    "out, or rename it in the file."
                 )
 
 
@@ -166,7 +160,6 @@ def _check_dense(spec: Any) -> None:
     for leaf in tf.nest.flatten(spec):
         if not isinstance(leaf, tf.TensorSpec):
             raise TypeError(
-                f"client_data has elements with a {type(leaf).__name__}, but examples "
-                "are of dense tensors. Turn them into such, by to_tensor(shape=...) or "
-                "tf.sparse.to_dense."
+                f"client_data has elements with a {type(leaf).__name__}. Make them "
+                "dense tensors, by to_tensor(shape=...) or tf.sparse.to_dense."
             )

@@ -34,7 +34,6 @@ from tff_drift.simulation.data.client_examples import ClientExamples
 from tff_drift.simulation.data.client_weights import (
     WeightedClients,
     WeightedTransform,
-    WithoutWeights,
     checked_weights,
 )
 from tff_drift.simulation.data.data_summary import summary
@@ -274,20 +273,15 @@ class ClientDatasets(ClientExamples):
           TypeError: If `weights` is no mapping of client ids to numbers.
           ValueError: If a client has no weight, or one that is negative or not finite.
         """
-        store, load = self._store, self._store.load_client
-        if self._has_client_weights:
-            load = WithoutWeights(load)
-        load = WeightedClients(load, checked_weights(weights, self.client_ids))
+        store, checked = self._store, checked_weights(weights, self.client_ids)
+        load: Callable[[str], Examples]
+        load = WeightedClients(store.load_client, checked, self._has_client_weights)
         if store.holds_examples:
             load = InRam({each: load(each) for each in self.client_ids})
         other = copy.copy(self)
         other._check = None
-        other._store = ExampleStore(
-            load,
-            store.max_examples,
-            store.cache_bytes,
-            WeightedTransform(self.transform),
-        )
+        transform = WeightedTransform(self.transform)
+        other._store = store.replace(load_client=load, transform=transform)
         if store.holds_examples and self.transform is None:
             # Examples without names are refused at once where that loads nothing.
             other._store.spec(self.client_ids[0])

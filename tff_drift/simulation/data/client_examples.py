@@ -150,10 +150,10 @@ class ClientExamples:
     def _check_known(self, client_id: str) -> None:
         checks.check_instance("client_id", client_id, str, "a string")
         if client_id not in self._known:
+            first, last = map(checks.shown, (self.client_ids[0], self.client_ids[-1]))
             raise ValueError(
                 f"Unknown client_id {checks.shown(client_id)}. There are {len(self)} "
-                f"clients, {checks.shown(self.client_ids[0])} to "
-                f"{checks.shown(self.client_ids[-1])}: see client_ids."
+                f"clients, {first} to {last}: see client_ids."
             )
 
     def examples(self, client_id: str) -> Examples:

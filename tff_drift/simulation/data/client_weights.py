@@ -60,16 +60,19 @@ class WeightedClients:
     """Loads clients' examples, each with the weight of its client.
 
     Attributes:
-      load_client: Returns a client's examples without weights.
+      load_client: Returns a client's examples.
       weights: The weights by client id.
+      are_replaced: Whether the examples have weights beside them, which are dropped.
     """
 
     load_client: Callable[[str], Examples]
     weights: Mapping[str, float]
+    are_replaced: bool
 
     def __call__(self, client_id: str) -> Examples:
         """Returns a client's weights and examples, which `WeightedTransform` names."""
-        examples = lists.without_lists(self.load_client(client_id))
+        loaded = self.load_client(client_id)
+        examples = lists.without_lists(loaded[1] if self.are_replaced else loaded)
         weight = np.full(num_rows(examples), self.weights[client_id], np.float32)
         return weight, examples
 
@@ -92,22 +95,6 @@ class WeightedTransform:
         if self.transform is not None:
             without = self.transform(without, generator)
         return _named(weight, without)
-
-
-@dataclasses.dataclass(frozen=True)
-class WithoutWeights:
-    """Loads the examples of clients that have weights beside them, without those.
-
-    Attributes:
-      load_client: Returns a client's weights and examples.
-    """
-
-    load_client: Callable[[str], Examples]
-
-    def __call__(self, client_id: str) -> Examples:
-        """Returns a client's examples."""
-        _, examples = self.load_client(client_id)
-        return examples
 
 
 def weights_of(examples: Any, are_beside: bool) -> np.ndarray | None:
@@ -166,8 +153,8 @@ def _named(weight: np.ndarray, examples: Any) -> dict[str, Any]:
         found = list(examples) if is_mapping else type(examples).__name__
         raise ValueError(
             "clients with weights must have examples (x, y) or (x, y, sample_weight), "
-            f"or a mapping with these names, found {checks.shown(found)}. "
-            "from_arrays(x=..., y=...) makes such examples of arrays by other names."
+            f"or a mapping of these, found {checks.shown(found)}. from_arrays(x=..., "
+            "y=...) renames arrays."
         )
     # TFF's own contexts want the names in alphabetical order.
     return dict(sorted({**examples, CLIENT_WEIGHT: weight}.items()))

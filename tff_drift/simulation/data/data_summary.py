@@ -86,19 +86,11 @@ class _Spec:
         return self._text
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def _round(batching: Batching) -> str:
-    if batching.local_steps is None:
-        length = _count(batching.epochs, "epoch")
-    else:
-        length = _count(batching.local_steps, "step")
+    steps = batching.local_steps
+    number, what = (batching.epochs, "epoch") if steps is None else (steps, "step")
+    length = f"{number} {what}{'' if number == 1 else 's'}"
     order = f"shuffled by seed {batching.seed}" if batching.shuffle else "in order"
-    last = (
-        ""
-        if batching.last_batch == "short"
-        else f", last_batch={checks.shown(batching.last_batch)}"
-    )
+    kind = batching.last_batch
+    last = "" if kind == "short" else f", last_batch={kind!r}"
     return f"{length} in batches of {batching.batch_size}, {order}{last}"

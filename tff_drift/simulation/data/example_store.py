@@ -95,8 +95,7 @@ def _check_same_dtypes(client_id: str, spec: Any, outside: Any) -> None:
         raise ValueError(
             f"transform returned {checks.shown(found)} of client "
             f"{checks.shown(client_id)} in training, and {checks.shown(expected)} "
-            "outside. Let it return the same structure and dtypes in both, as "
-            "array.astype(dtype) makes them."
+            "outside. Let it return the same in both: array.astype(dtype) helps."
         )
 
 
@@ -124,18 +123,15 @@ class ExampleStore:
             checks.check_integer("max_examples", max_examples)
         checks.check_integer("cache_bytes", cache_bytes, at_least=0)
         if transform is not None:
-            checks.check_callable(
-                "transform", transform, "a function of examples and a generator"
-            )
+            what = "a function of examples and a generator"
+            checks.check_callable("transform", transform, what)
         self.load_client = load_client
         # Of NumPy's integers, which JSON does not know.
         self.max_examples = None if max_examples is None else int(max_examples)
         self.cache_bytes = int(cache_bytes)
         self.transform = transform
         self.used_bytes = 0
-        self._examples: collections.OrderedDict[str, Examples] = (
-            collections.OrderedDict()
-        )
+        self._examples = collections.OrderedDict[str, Examples]()
         self._num_examples: dict[str, int] = {}
         self._spec: Any = None
         self._transformed_spec: Any = None
@@ -148,13 +144,13 @@ class ExampleStore:
         self._lock = threading.Lock()
 
     def replace(self, **options: Any) -> ExampleStore:
-        """Returns a store of the same clients with a cache of its own.
+        """Returns a store with other options and a cache of its own.
 
         Args:
-          **options: What changes of `max_examples`, `cache_bytes` and `transform`.
+          **options: Those of the arguments of `ExampleStore` that change.
         """
-        kept = {name: getattr(self, name) for name in STORE_OPTIONS}
-        return ExampleStore(self.load_client, **{**kept, **options})
+        kept = {name: getattr(self, name) for name in ("load_client", *STORE_OPTIONS)}
+        return ExampleStore(**{**kept, **options})
 
     @property
     def holds_examples(self) -> bool:
@@ -171,9 +167,7 @@ class ExampleStore:
         """Returns a store of the examples of some clients, which are in RAM."""
         assert isinstance(self.load_client, InRam)
         clients = {each: self.load_client.clients[each] for each in client_ids}
-        other = ExampleStore(
-            InRam(clients), self.max_examples, self.cache_bytes, self.transform
-        )
+        other = self.replace(load_client=InRam(clients))
         # So that the clients of all parts are compared with the same one.
         other._spec = self._spec
         return other
@@ -274,9 +268,9 @@ class ExampleStore:
             returned = self.transform(given, generator)
         result = _checked_result("transform", client_id, returned)
         if num_rows(result) != num_rows(examples):
+            found = f"{num_rows(result)} examples of the {num_rows(examples)}"
             raise ValueError(
-                f"transform made {num_rows(result)} examples of the "
-                f"{num_rows(examples)} of client {checks.shown(client_id)}. Let it "
+                f"transform made {found} of client {checks.shown(client_id)}. Let it "
                 "keep their number."
             )
         if generator is not None and self._transformed_spec is not None:
@@ -303,9 +297,8 @@ class ExampleStore:
         elif spec != self._spec:
             raise ValueError(
                 f"Client {checks.shown(client_id)} has examples of another type than "
-                f"the clients before it: {checks.shortened(str(spec))}, expected "
-                f"{checks.shortened(str(self._spec))}. Give all clients the same "
-                "structure, dtypes and shapes."
+                f"the clients before it: {checks.shortened(spec)}, expected "
+                f"{checks.shortened(self._spec)}. Give all clients the same."
             )
         return examples
 

@@ -151,8 +151,8 @@ def _check_arrays(arrays: Examples) -> None:
         if not leaf.shape:
             raise ValueError(
                 f"{checks.shown(leaf.item())} is without a first dimension for the "
-                f"examples; the shapes are {checks.shown(shapes)}. Stack the examples "
-                "of each array: np.asarray makes an array of a tuple."
+                f"examples; the shapes are {checks.shown(shapes)}. Stack the examples: "
+                "np.asarray makes an array of a tuple."
             )
     if len({shape[0] for shape in shapes}) > 1:
         raise ValueError(
@@ -165,13 +165,11 @@ def _check_arrays(arrays: Examples) -> None:
         if not _has_type(leaf):
             if any(isinstance(item, (list, np.ndarray)) for item in leaf.flat):
                 raise lists.ragged("an array holds lists")
-            first = leaf.ravel()[:1].tolist()
             # Of strings and others, the first of the others is at fault.
             odd = [each for each in leaf.flat if not isinstance(each, str | bytes)]
             raise ValueError(
-                f"for an array of {leaf.dtype}, such as "
-                f"{checks.shown(odd[:1] or first)}, TensorFlow Federated has no type. "
-                "Give numbers or strings."
+                f"for an array of {leaf.dtype}, such as {checks.shown(odd[:1])}, "
+                "TensorFlow Federated has no type. Give numbers or strings."
             )
 
 
@@ -193,14 +191,11 @@ def _of_numpy(leaf: Any) -> Any:
             "next(dataset.batch(1_000_000).as_numpy_iterator()) returns, or give "
             "TFF's ClientData to ClientDatasets.from_client_data."
         )
-    if hasattr(leaf, "toarray"):  # Of SciPy.
+    is_of_scipy = hasattr(leaf, "toarray")
+    if is_of_scipy or isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
         raise ValueError(
-            f"models here take no {type(leaf).__name__}. Give its toarray()."
-        )
-    if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
-        raise ValueError(
-            f"models here take no {type(leaf).__name__}. Give its to_tensor(), or "
-            "tf.sparse.to_dense of it."
+            f"models here take no {type(leaf).__name__}. Give its toarray() or "
+            "to_tensor(), or tf.sparse.to_dense of it."
         )
     if isinstance(leaf, np.ma.MaskedArray):
         # An array of its own would hold what is below the mask.
@@ -222,18 +217,14 @@ def _of_numpy(leaf: Any) -> Any:
 def _check_given(missing: np.ndarray) -> None:
     example = first_row(missing)
     if example is not None:
-        raise ValueError(
-            f"example {example} has a missing or masked value. Fill such values, or "
-            "leave these examples out."
-        )
+        remedy = "Fill such values, or leave these examples out."
+        raise ValueError(f"example {example} has a missing or masked value. {remedy}")
 
 
 def _has_type(array: np.ndarray) -> bool:
     if array.dtype == object:
         return all(isinstance(item, (str, bytes)) for item in array.flat)
-    if array.dtype.kind == "U":
-        return True
-    return _is_of_tff(array.dtype)
+    return array.dtype.kind == "U" or _is_of_tff(array.dtype)
 
 
 @functools.lru_cache

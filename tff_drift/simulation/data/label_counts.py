@@ -70,8 +70,8 @@ def _counts(examples: Any) -> collections.Counter[int]:
         found = f"{labels.dtype} of shape {labels.shape}"
         raise TypeError(
             "datasets must have an integer as the label of each example, found "
-            f"{found if labels.size else 'no single array of labels'}. Give classes "
-            "as one array of integers, the second of (x, y) or 'y' of a mapping."
+            f"{found if labels.size else 'no single array of labels'}. Give one array "
+            "of integers, the second of (x, y) or 'y' of a mapping."
         )
     return collections.Counter(labels.reshape(-1).tolist())
 
@@ -89,21 +89,14 @@ def plot_labels(datasets: ClientExamples, ax: Any = None) -> matplotlib.axes.Axe
     Raises:
       TypeError: As in `label_counts`.
     """
-    if ax is not None and not hasattr(ax, "imshow"):
-        raise TypeError(f"ax must be a matplotlib.axes.Axes, found {checks.shown(ax)}.")
     table = label_counts(datasets)
     if ax is None:
         # Slow to import, and of no use to programs that draw nothing.
         import matplotlib.pyplot as plt
 
         ax = plt.figure(figsize=(8, 3.2)).subplots()
-    image = ax.imshow(
-        table.to_numpy().T,
-        aspect="auto",
-        cmap="cividis",
-        interpolation="nearest",
-        origin="lower",
-    )
+    style = {"cmap": "cividis", "interpolation": "nearest", "origin": "lower"}
+    image = ax.imshow(table.to_numpy().T, aspect="auto", **style)
     ax.grid(visible=False)
     if len(table) <= _MOST_NAMES:
         ax.set_xticks(range(len(table)), table.index, rotation=90)

@@ -64,24 +64,17 @@ def _explained(
         if _part(first, "y") is not first and (
             in_labels := _find(datasets, cohort, "y", number)
         ):
-            return _of_a_table(number, last, place, in_labels)
+            also = f"x has {number} in {place}, and " if place else ""
+            return (
+                f"found the index {number}, but a table of the model or of its loss "
+                f"has the rows 0 to {last}: {also}y has {number} in {in_labels}. "
+                "Correct the examples, or build the table with a row for each."
+            )
         return place and (
             f"{place}: found {number}, but the model has an embedding for 0 to {last}. "
             "Correct the example, or build the model with an embedding for each."
         )
     return None
-
-
-def _of_a_table(number: int, last: int, in_x: str | None, in_y: str) -> str:
-    """Returns what is wrong with an index that the labels, and perhaps inputs, have."""
-    places = f"y has {number} in {in_y}"
-    if in_x:
-        places = f"x has {number} in {in_x}, and {places}"
-    return (
-        f"found the index {number}, but a table of the model or of its loss has the "
-        f"rows 0 to {last}: {places}. Correct the examples, or build the table with a "
-        "row for each."
-    )
 
 
 def _part(examples: Examples, name: str) -> Examples:

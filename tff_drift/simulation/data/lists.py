@@ -83,11 +83,10 @@ def array_of(values: list[Any]) -> np.ndarray:
     except ValueError as error:
         raise ragged(_odd_row(values) or error) from error
     _check_integers(values, array)
-    if array.dtype.kind in "SU" and not all(map(_is_text, _scalars(values))):
-        raise ValueError(
-            "a list has both strings and numbers, such as "
-            f"{checks.shown(values)}. Give all of one kind."
-        )
+    is_text = (isinstance(each, (str, bytes)) for each in _scalars(values))
+    if array.dtype.kind in "SU" and not all(is_text):
+        found = f"both strings and numbers, such as {checks.shown(values)}"
+        raise ValueError(f"a list has {found}. Give all of one kind.")
     return array
 
 
@@ -102,8 +101,7 @@ def _check_integers(values: list[Any], array: np.ndarray) -> None:
             if is_object or int(value) != float(value):
                 raise ValueError(
                     f"row {row} has the integer {checks.shown(int(value))}, too large "
-                    "to be kept as it is beside the other numbers. Write a code as a "
-                    "string, a quantity as a float."
+                    "to be kept. Write a code as a string, a quantity as a float."
                 )
 
 
@@ -127,10 +125,6 @@ def _is_plain(value: Any) -> bool:
     )
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, (str, bytes))
-
-
 def _scalars(values: list[Any]) -> Iterator[Any]:
     for each in values:
         if isinstance(each, list):
@@ -152,9 +146,9 @@ def _of_arrays(items: list[Any], lengths: set[int]) -> Any:
         return tuple(items)
     if {item.shape[0] for item in items if len(item.shape)} == lengths:
         raise ValueError(
-            f"of {len(items)} examples, a list of {len(items)} arrays of {len(items)} "
-            "rows each may be one array of examples or several inputs. Give "
-            "np.stack(them) for examples, tuple(them) for inputs."
+            f"a list of {len(items)} arrays of {len(items)} rows may be as many "
+            "examples or inputs. Give np.stack(them) for examples, tuple(them) for "
+            "inputs."
         )
     try:
         return np.stack(items)
@@ -172,9 +166,8 @@ def _check_pair(examples: list[Any]) -> None:
         return
     if len(shape) > 1:
         raise ValueError(
-            f"a list of {len(examples)} lists that are alike may be examples or "
-            "several arrays. Give np.array(them) for examples, a tuple such as (x, y) "
-            "for arrays."
+            f"a list of {len(examples)} lists that are alike may be examples or arrays."
+            " Give np.array(them) for examples, a tuple such as (x, y) for arrays."
         )
 
 

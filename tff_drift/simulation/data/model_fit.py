@@ -80,8 +80,7 @@ class ValueCheck:
                 raise ValueError(
                     f"client {checks.shown(client_id)}, example {example}: found "
                     f"{value!s} of {leaf.dtype} in {cast.name}, which the model takes "
-                    f"as {cast.wanted.name}: it would be another value there. Correct "
-                    "the examples, or build the model for what they are."
+                    f"as {cast.wanted.name}, another value. Correct it or the model."
                 )
         self._checked.add(client_id)
 
@@ -114,8 +113,7 @@ def _check_weight(client_id: str, weights: np.ndarray) -> None:
         raise ValueError(
             f"client {checks.shown(client_id)}, example {example}: found "
             f"{weights[wrong][0]!s} as {CLIENT_WEIGHT}, and {weights.flat[0]!s} in its "
-            "first example. Give all examples of a client its weight, a finite number "
-            "of at least 0; weights of examples are sample_weight."
+            "first example. Give all of them one finite number of at least 0."
         )
 
 
@@ -147,9 +145,8 @@ def check_fit(name: str, found: Any, wanted: Any) -> ValueCheck | None:
                 )
     except _MismatchError as error:
         raise TypeError(
-            f"{name} has examples of {checks.shortened(str(found_type))}, but the "
-            f"model takes {checks.shortened(str(wanted_type))}. Give examples of "
-            "that structure, or build the model with theirs."
+            f"{name} has examples of {checks.shortened(found_type)}, but the model "
+            f"takes {checks.shortened(wanted_type)}. Give both one structure."
         ) from error
     has_weights = client_weights.are_in(found)
     return ValueCheck(casts, has_weights) if casts or has_weights else None

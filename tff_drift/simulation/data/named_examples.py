@@ -39,11 +39,8 @@ def as_pairs(clients: Any, x: Names, y: Names) -> Any:
     if not isinstance(clients, Mapping):
         return clients  # Refused with the others of this kind.
     pairs = {
-        client_id: (
-            _pick("x", client_id, examples, x),
-            _pick("y", client_id, examples, y),
-        )
-        for client_id, examples in clients.items()
+        each: (_pick("x", each, examples, x), _pick("y", each, examples, y))
+        for each, examples in clients.items()
     }
     named = {each for names in (x, y) for each in _listed(names)}
     for client_id, examples in clients.items():
@@ -51,8 +48,8 @@ def as_pairs(clients: Any, x: Names, y: Names) -> Any:
             if each in examples and each not in named:
                 raise ValueError(
                     f"x and y name no weights, but client {checks.shown(client_id)} "
-                    f"has {each!r}, which would not count. Leave it out, or call the "
-                    "inputs 'x' and the labels 'y', and leave out x and y."
+                    f"has {each!r}, which would not count. Leave it out, or x and y: "
+                    "call the arrays 'x' and 'y' themselves."
                 )
     return pairs
 
@@ -65,8 +62,7 @@ def _pick(argument: str, client_id: Any, examples: Any, names: Any) -> Any:
     if not isinstance(examples, Mapping):
         raise TypeError(
             f"{argument} names arrays, but the examples of client "
-            f"{checks.shown(client_id)} are a {type(examples).__name__}. Give each "
-            "client its arrays by their names."
+            f"{checks.shown(client_id)} are a {type(examples).__name__}. Name them."
         )
     missing = [each for each in _listed(names) if each not in examples]
     if missing:

@@ -89,8 +89,7 @@ def build_uniform_sampling(
     if not callable(cohort_size) and cohort_size > len(client_ids):
         raise ValueError(
             f"cohort_size is {cohort_size}, but there are only {len(client_ids)} "
-            "clients to sample without replacement. Choose a cohort_size of at most "
-            f"{len(client_ids)}."
+            "clients to sample without replacement. Take at most all of them."
         )
     # TFF's function copies what it samples from in every round: positions are
     # cheaper than ids. It takes any seed that is not a Python int for "no seed".

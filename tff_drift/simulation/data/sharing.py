@@ -129,10 +129,8 @@ def share(
         found = examples
     if found != wanted:
         raise TypeError(
-            "examples must be of the type of the clients' own, "
-            f"{checks.shortened(str(wanted))}, found "
-            f"{checks.shown(found)}. With a transform, give examples as they are "
-            "before it."
+            "examples must be of the type of the clients' own before a transform, "
+            f"{checks.shortened(wanted)}, found {checks.shown(found)}."
         )
     own = plain.as_loaded()
     are_beside = datasets._has_client_weights
