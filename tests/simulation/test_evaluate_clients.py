@@ -308,8 +308,8 @@ def test_weights_of_another_float_are_cast():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"train": datasets(TRAIN)}, ValueError, "train is given without client_opt"),
-        ({"client_optimizer_fn": 0.1}, ValueError, "client_optimizer_fn is given with"),
+        ({"train": datasets(TRAIN)}, ValueError, "client_optimizer_fn is None"),
+        ({"client_optimizer_fn": 0.1}, ValueError, "train is None"),
         (
             {"train": datasets({"c0": TRAIN["c0"]}), "client_optimizer_fn": 0.1},
             ValueError,

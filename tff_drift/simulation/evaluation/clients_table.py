@@ -129,9 +129,8 @@ def _number(name: str, value: Any) -> float:
     if not isinstance(value, (np.generic, np.ndarray)) or np.size(value) != 1:
         shape = f"of shape {value.shape}" if isinstance(value, np.ndarray) else "nested"
         raise ValueError(
-            f"model_fn has the metric {checks.shown(name)}, which is {shape}, and the "
-            "table has a number for each client. Build the model without it, or with "
-            "a metric for each of its numbers."
+            f"model_fn has the metric {checks.shown(name)}, which is {shape}, and no "
+            "number. Build the model without it, or with a metric for each number."
         )
     return float(np.asarray(value).item())
 
@@ -139,24 +138,21 @@ def _number(name: str, value: Any) -> float:
 def _check_training(
     test: ClientDatasets, train: ClientDatasets | None, client_optimizer_fn: Any
 ) -> None:
-    if train is None and client_optimizer_fn is None:
-        return
-    if train is None or client_optimizer_fn is None:
-        given, lacks = "train", "client_optimizer_fn"
-        if train is None:
-            given, lacks = lacks, given
+    if (train is None) != (client_optimizer_fn is None):
+        lacks = "train" if train is None else "client_optimizer_fn"
         raise ValueError(
-            f"{given} is given without {lacks}. Give both to train on each client, "
-            "neither to evaluate the model as it is."
+            f"{lacks} is None. Give train and client_optimizer_fn to train on each "
+            "client, neither to evaluate the model as it is."
         )
+    if train is None:
+        return
     checks.check_instance("train", train, ClientDatasets)
     known = set(train.client_ids)
     missing = [client for client in test.client_ids if client not in known]
     if missing:
         raise ValueError(
             f"train lacks {len(missing)} clients of test, such as "
-            f"{checks.shown(missing[0])}. Give examples of the same clients in both: "
-            "test.subset(train.client_ids)."
+            f"{checks.shown(missing[0])}. Give test.subset(train.client_ids)."
         )
 
 
@@ -193,14 +189,11 @@ def plot_clients(
     """
     checks.check_instance("table", table, pd.DataFrame)
     checks.check_text("metric", metric)
-    if ax is not None and not hasattr(ax, "scatter"):
-        raise TypeError(f"ax must be a matplotlib.axes.Axes, found {checks.shown(ax)}.")
     for name in (metric + BEFORE, metric + AFTER):
         if name not in table:
             raise ValueError(
-                f"table has no column {checks.shown(name)}, but "
-                f"{checks.listed(table)}. Name another metric, or give "
-                "evaluate_clients `train`."
+                f"table has no column {checks.shown(name)}, but {checks.listed(table)}."
+                " Name another metric, or give evaluate_clients `train`."
             )
     if ax is None:
         # Slow to import, and of no use to programs that draw nothing.
@@ -212,7 +205,7 @@ def plot_clients(
     ends = [min(values, default=0.0), max(values, default=1.0)]
     ax.plot(ends, ends, color="0.6", linewidth=1, zorder=0)
     ax.scatter(before, after, s=20, alpha=0.6)
-    ax.set_xlabel(f"{metric} before local training")
-    ax.set_ylabel(f"{metric} after local training")
-    ax.set_title(f"{len(table)} clients, {(after > before).mean():.0%} above the line")
+    title = f"{len(table)} clients, {(after > before).mean():.0%} above the line"
+    across, up = (f"{metric} {when} local training" for when in ("before", "after"))
+    ax.set(xlabel=across, ylabel=up, title=title)
     return ax

@@ -47,17 +47,18 @@ class _FunctionalModelWithVariables:
         self.non_trainable_variables = [
             tf.Variable(value, trainable=False) for value in non_trainable
         ]
-        self._initial = model.initialize_metrics_state()
-        self._state = tf.nest.map_structure(tf.Variable, self._initial)
-        self._loss_sum = tf.Variable(0.0)
-        self._num_examples = tf.Variable(0, dtype=tf.int64)
+        # The state of the model's metrics, the sum of losses, and the examples.
+        no_examples = tf.constant(0, tf.int64)
+        self._initial = model.initialize_metrics_state(), tf.constant(0.0), no_examples
+        self._sums = tf.nest.map_structure(tf.Variable, self._initial)
 
     def reset_metrics(self) -> None:
+        self._assign(self._initial)
+
+    def _assign(self, sums: Any) -> None:
         tf.nest.map_structure(
-            lambda variable, value: variable.assign(value), self._state, self._initial
+            lambda variable, value: variable.assign(value), self._sums, sums
         )
-        self._loss_sum.assign(0.0)
-        self._num_examples.assign(0)
 
     def forward_pass(self, batch: Any, training: bool) -> None:
         x, y, sample_weight = example_weights.split(batch)
@@ -70,26 +71,20 @@ class _FunctionalModelWithVariables:
         y = labels_as_in_fit(self._model, y, output)
         loss = autograph.of_user(self._model.loss)(output=output, label=y, **weighted)
         num_examples = tf.shape(tf.nest.flatten(output)[0])[0]
+        state, loss_sum, count = self.report_local_unfinalized_metrics()
         state = self._model.update_metrics_state(
-            tf.nest.map_structure(lambda variable: variable.read_value(), self._state),
+            state,
             labels=y,
             batch_output=tff.learning.models.BatchOutput(
                 loss=loss, predictions=output, num_examples=num_examples
             ),
             **weighted,
         )
-        tf.nest.map_structure(
-            lambda variable, value: variable.assign(value), self._state, state
-        )
-        count = tf.cast(num_examples, tf.float32)
-        self._loss_sum.assign_add(tf.cast(loss, tf.float32) * count)
-        self._num_examples.assign_add(tf.cast(num_examples, tf.int64))
+        loss_sum += tf.cast(loss, tf.float32) * tf.cast(num_examples, tf.float32)
+        self._assign((state, loss_sum, count + tf.cast(num_examples, tf.int64)))
 
     def report_local_unfinalized_metrics(self) -> Any:
-        return tf.nest.map_structure(
-            lambda variable: variable.read_value(),
-            (self._state, self._loss_sum, self._num_examples),
-        )
+        return tf.nest.map_structure(lambda each: each.read_value(), self._sums)
 
     def finalize(self, unfinalized: Any) -> Mapping[str, Any]:
         state, loss_sum, num_examples = unfinalized
@@ -220,24 +215,18 @@ class ModelEvaluator:
         # Keras' models have an attribute `trainable`, too.
         if not hasattr(model_weights, "non_trainable"):
             raise TypeError(
-                "model_weights must be a tff.learning.models.ModelWeights, such as "
-                "process.get_model_weights returns, and ModelWeights.from_model of a "
-                f"model of tf.keras, found {checks.shown(model_weights)}."
+                "model_weights must be a tff.learning.models.ModelWeights, as "
+                "process.get_model_weights, or ModelWeights.from_model of a model of "
+                f"tf.keras, returns, found {checks.shown(model_weights)}."
             )
-        values = [
-            np.asarray(value)
-            for value in (
-                *tf.nest.flatten(model_weights.trainable),
-                *tf.nest.flatten(model_weights.non_trainable),
-            )
-        ]
+        both = model_weights.trainable, model_weights.non_trainable
+        values = [np.asarray(value) for value in tf.nest.flatten(both)]
         shapes = [value.shape for value in values]
         expected = [tuple(weight.shape.as_list()) for weight in self._weights]
         if shapes != expected:
             raise ValueError(
                 f"model_weights has arrays of shapes {checks.shortened(shapes)}, but "
-                f"the model of model_fn has {checks.shortened(expected)}. Evaluate the "
-                "model that was trained."
+                f"the model of model_fn has {checks.shortened(expected)}. Give its own."
             )
         feeds = dict(zip(self._weights, values, strict=True))
         self._sessions.assign(self._assign, feeds)
