@@ -12,7 +12,6 @@ import tensorflow_federated as tff
 
 from tff_drift import checks, client_works, optimizers, signatures, tensors
 from tff_drift.models import ModelFn, initial_weights_of
-from tff_drift.models.example_weights import CLIENT_WEIGHT
 from tff_drift.optimizers.conversion import is_sgd
 from tff_drift.simulation.data import client_weights
 from tff_drift.simulation.data.client_datasets import ClientDatasets
@@ -114,8 +113,8 @@ def diagnose(
     checks.check_positive("server_learning_rate", server_learning_rate)
     if race is not None:
         checks.check_callable("race", race, "a function of the names of methods")
-    kind = tff.learning.ClientWeighting
-    checks.check_instance("client_weighting", client_weighting, kind)
+    weightings = tff.learning.ClientWeighting
+    checks.check_instance("client_weighting", client_weighting, weightings)
     optimizer = optimizers.as_optimizer("client_optimizer_fn", client_optimizer_fn)
     sampling = build_uniform_sampling(train.client_ids, cohort_size, seed)
     spec = client_works.build_model_spec(model_fn)
@@ -123,9 +122,8 @@ def diagnose(
     train = train.fitting("train", wanted)
     if client_weights.are_in(train.element_spec):
         raise ValueError(
-            "train must be clients without weights: a diagnosis counts them by "
-            "client_weighting, NUM_EXAMPLES or UNIFORM, and would ignore their "
-            f"{CLIENT_WEIGHT!r}. Leave with_client_weights out."
+            "train must be clients without weights: a diagnosis would ignore them. "
+            "Leave with_client_weights out, and give client_weighting."
         )
     ids = _to_measure(train, max_clients, seed)
     halves = halved(train, ids, seed, wanted)
@@ -134,7 +132,7 @@ def diagnose(
     train_locally = Pass(spec, CorrectedSgd(optimizer))
 
     def weigh(names: Sequence[str]) -> np.ndarray:
-        if client_weighting == tff.learning.ClientWeighting.UNIFORM:
+        if client_weighting == weightings.UNIFORM:
             return np.ones(len(names))
         return np.array([train.num_examples_per_round(each) for each in names], float)
 
@@ -156,9 +154,8 @@ def diagnose(
 
     model = spec.initial_weights()
     if initial_weights is not None:
-        model = initial_weights_of(
-            initial_weights, spec.weights_type, spec.weight_places
-        )
+        places = spec.weight_places
+        model = initial_weights_of(initial_weights, spec.weights_type, places)
     found = {0: gradients(model)}
     for number in range(rounds):
         cohort = sampling(number)
@@ -209,9 +206,8 @@ def _to_measure(train: ClientDatasets, count: int, seed: int) -> list[str]:
     ids = list(itertools.islice(with_two, count))
     if len(ids) < 3:
         raise ValueError(
-            f"train has {len(ids)} clients of two examples or more. It takes three to "
-            "see whether clients differ, and two examples to tell a difference from "
-            "the noise of a few; give more."
+            f"train has {len(ids)} clients of two examples or more. Give three: fewer "
+            "do not tell a difference from the noise of few examples."
         )
     return ids
 

@@ -99,21 +99,18 @@ class Pass:
             return self._process.next(weights, list(map(_client_data, data, given)))
 
         process: Any = types.SimpleNamespace(next=next_fn)
-        names = list(ids)
-        if whole is None:
-            whole = train
-        else:  # As `halved` calls them.
-            names = [part.partition(" ")[2] for part in ids]
+        # Of halves those of the whole clients, as `halved` calls them.
+        names = ids if whole is None else [part.partition(" ")[2] for part in ids]
+        whole = whole or train
         with label_errors.naming_bad_labels(whole, list(dict.fromkeys(names))):
             found = run_round(process, weights, Cohort(number, ids, train))
         pairs = zip(names, found, strict=True)
         if broken := list(dict.fromkeys(name for name, (_, bad) in pairs if bad)):
-            otherwise = "Take a smaller client_optimizer_fn, or correct their examples"
-            remedy = not_finite.remedy(whole, broken, otherwise)
+            remedy = "Take a smaller client_optimizer_fn, or correct their examples"
             raise ValueError(
                 f"train: {len(broken)} of {len(set(names))} clients, such as "
                 f"{checks.shown(broken[0])}, have updates that are not finite. "
-                f"{remedy}."
+                f"{not_finite.remedy(whole, broken, remedy)}."
             )
         return [np.asarray(update, np.float32) for update, _ in found]
 

@@ -6,7 +6,6 @@ import base64
 import html
 import io
 import textwrap
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,22 +33,19 @@ class Diagnosis(findings.Findings):
         # Slow to import, and of no use to programs that make no table.
         import pandas as pd
 
-        labels = enumerate(sorted(zip(*self.labels or (), strict=True)))
-        parts: dict[str, Mapping[Any, Mapping[str, Sequence[float]]]] = {
-            "differences": self.differences,
-            "drift": self.drift,
-            "as_trained": {np.mean(self.steps): self.as_trained},
-            "labels": {
-                at: {"distance": [far] * 3, "by_chance": [chance] * 3}
-                for at, (far, chance) in labels
-            },
-        }
+        parts: list[tuple[str, Any, findings.Estimates]] = [
+            *(("differences", *each) for each in self.differences.items()),
+            *(("drift", *each) for each in self.drift.items()),
+            ("as_trained", np.mean(self.steps), self.as_trained),
+        ]
         rows = [
             (part, at, name, *estimate)
-            for part, estimates in parts.items()
-            for at, each in estimates.items()
-            for name, estimate in each.items()
+            for part, at, estimates in parts
+            for name, estimate in estimates.items()
         ]
+        for at, pair in enumerate(sorted(zip(*self.labels or (), strict=True))):
+            for name, value in zip(("distance", "by_chance"), pair, strict=True):
+                rows.append(("labels", at, name, value, value, value))
         columns = ["part", "at", "name", "value", "low", "high"]
         return pd.DataFrame(rows, columns=columns)
 
@@ -79,10 +75,10 @@ class Diagnosis(findings.Findings):
         """The table, the sentences, and pictures, in a column where it is narrow."""
         items = "".join(f"<li>{html.escape(each)}</li>" for each in self.sentences)
         race = ""
-        if self.race is not None:
-            as_html = getattr(self.race, "_repr_html_", None)
-            lines = html.escape(summaries.lines(self.race))
-            race = as_html() if as_html else f"<pre>{lines}</pre>"
+        if hasattr(self.race, "_repr_html_"):
+            race = self.race._repr_html_()
+        elif self.race is not None:
+            race = f"<pre>{html.escape(summaries.lines(self.race))}</pre>"
         pictures = "".join(_picture(self.to_frame(), panel) for panel in _PANELS)
         style = "display:flex;flex-wrap:wrap;gap:8px"
         below = f"<ol>{items}</ol>{race}<div style='{style}'>{pictures}</div>"
