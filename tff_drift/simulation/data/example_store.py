@@ -184,11 +184,8 @@ class ExampleStore:
 
     def spec(self, any_client_id: str) -> Any:
         """Returns the `tf.TensorSpec`s of a batch; reads a client if necessary."""
-        known = self.known_spec
-        if known is not None:
-            return known
         # TFF calls model functions, which ask for it, in graphs.
-        return eagerly(lambda: self._read_spec(any_client_id))
+        return self.known_spec or eagerly(lambda: self._read_spec(any_client_id))
 
     def _read_spec(self, any_client_id: str) -> Any:
         with self._loading:

@@ -9,6 +9,7 @@ could change are looked at once, when its examples are first read.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,9 +25,6 @@ from tff_drift.simulation.data.examples import Examples, first_row
 
 # How to get to an array in a structure: by names and numbers.
 _Path = tuple[int | str, ...]
-
-# What has been said already: once in a program is enough.
-_said: set[str] = set()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,7 +232,7 @@ def _check_tensor(name: str, label: str, have: Any, want: Any) -> None:
     raise TypeError(f"{name} has {label} {has}, but the model takes {wants}. {remedy}")
 
 
+@functools.cache
 def _say_once(text: str) -> None:
-    if text not in _said:
-        _said.add(text)
-        logging.warning("%s", text)
+    """Warns of something, unless the program has said it already."""
+    logging.warning("%s", text)
