@@ -89,6 +89,8 @@ def plot_labels(datasets: ClientExamples, ax: Any = None) -> matplotlib.axes.Axe
     Raises:
       TypeError: As in `label_counts`.
     """
+    if ax is not None and not hasattr(ax, "imshow"):
+        raise TypeError(f"ax must be a matplotlib.axes.Axes, found {checks.shown(ax)}.")
     table = label_counts(datasets)
     if ax is None:
         # Slow to import, and of no use to programs that draw nothing.

@@ -111,7 +111,8 @@ def _check_weight(client_id: str, weights: np.ndarray) -> None:
         raise ValueError(
             f"client {checks.shown(client_id)}, example {example}: found "
             f"{weights[wrong][0]!s} as {CLIENT_WEIGHT}, and {weights.flat[0]!s} in its "
-            "first example. Give all of them one finite number of at least 0."
+            "first example. Give all one finite number of at least 0; weights of "
+            "examples are sample_weight."
         )
 
 

@@ -189,6 +189,8 @@ def plot_clients(
     """
     checks.check_instance("table", table, pd.DataFrame)
     checks.check_text("metric", metric)
+    if ax is not None and not hasattr(ax, "scatter"):
+        raise TypeError(f"ax must be a matplotlib.axes.Axes, found {checks.shown(ax)}.")
     for name in (metric + BEFORE, metric + AFTER):
         if name not in table:
             raise ValueError(

@@ -266,8 +266,8 @@ def _check_weighting(process: Any, train: ClientDatasets) -> None:
     weighting = getattr(process, "settings", {}).get("client_weighting", CLIENT_WEIGHT)
     if weighting != CLIENT_WEIGHT and client_weights.are_in(train.element_spec):
         raise ValueError(
-            f"train has weights of clients, which client_weighting "
-            f"{weighting.rpartition('.')[2]} of the process ignores. Build it with "
+            "train has weights of clients, but process was built with client_weighting "
+            f"{weighting.rpartition('.')[2]}, which ignores them. Build it with "
             f"client_weighting={CLIENT_WEIGHT!r}, which methods with client states do "
             "not take, or train on clients without weights."
         )
