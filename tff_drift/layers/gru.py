@@ -75,7 +75,7 @@ def _forward(
     from_inputs = recurrence.per_step(recurrence.product(x, w) + b[0])
     counting = None if counts is None else recurrence.per_step(counts)
 
-    def step(t: tf.Tensor, h_before: tf.Tensor, *arrays: Any) -> tuple[Any, ...]:
+    def step(t: tf.Tensor, h_before: tf.Tensor) -> Any:
         given = from_inputs.read(t)
         recurrent = recurrence.times_blocks(h_before, blocks) + b[1]
         gates = tf.sigmoid(given[:, : 2 * units] + recurrent[:, : 2 * units])
@@ -85,18 +85,13 @@ def _forward(
         h = z * h_before + (1 - z) * n
         if counting is not None:
             h = tf.where(counting.read(t) > 0, h, h_before)
-        written = (
-            array.write(t, each)
-            for array, each in zip(arrays, (gates, v, n, h), strict=True)
-        )
-        return (h, *written)
+        return (h,), (gates, v, n, h)
 
-    arrays = [recurrence.array(x) for _ in range(4)]
     zero = tf.zeros([tf.shape(x)[1], units], x.dtype)
-    _, *arrays = recurrence.over_steps(x, step, (zero, *arrays))
-    gates, *others = arrays
-    z, r = tf.split(recurrence.stack(gates, 2 * units), 2, axis=2)
-    return _Trace(z, r, *(recurrence.stack(each, units) for each in others))
+    widths = (2 * units, units, units, units)
+    gates, *others = recurrence.over_steps(x, step, (zero,), widths)
+    z, r = tf.split(gates, 2, axis=2)
+    return _Trace(z, r, *others)
 
 
 class _Factors(NamedTuple):
@@ -151,18 +146,18 @@ def _back(given: tf.Tensor, factors: _Factors, r: tf.Tensor) -> tf.Tensor:
     of_recurrent, direct = factors.of_recurrent(), recurrence.per_step(factors.h)
     givens = recurrence.per_step(given)
 
-    def step(t: tf.Tensor, dh: tf.Tensor, array: Any) -> tuple[Any, ...]:
+    def step(t: tf.Tensor, dh: tf.Tensor) -> Any:
         dh = dh + givens.read(t)
         d_recurrent = tf.reshape(
             dh[:, tf.newaxis] * of_recurrent.read(t), [-1, 3 * units]
         )
         parts = tf.split(d_recurrent, 3, axis=1)
         dh_before = dh * direct.read(t) + recurrence.sum_of_products(parts, blocks)
-        return dh_before, array.write(t, dh)
+        return (dh_before,), (dh,)
 
-    state = tf.zeros_like(given[0]), recurrence.array(given)
-    _, array = recurrence.over_steps(given, step, state, back=True)
-    return recurrence.stack(array, units)
+    zero = tf.zeros_like(given[0])
+    (dh,) = recurrence.over_steps(given, step, (zero,), (units,), back=True)
+    return dh
 
 
 def _backward(
@@ -264,18 +259,18 @@ def _along(
     )
     of_recurrent, direct = factors.of_recurrent(), recurrence.per_step(factors.h)
 
-    def step(t: tf.Tensor, h_dot: tf.Tensor, array: Any) -> tuple[Any, ...]:
+    def step(t: tf.Tensor, h_dot: tf.Tensor) -> Any:
         recurrent = tf.reshape(recurrence.times_blocks(h_dot, blocks), [-1, 3, units])
         h_dot = (
             apart.read(t)
             + direct.read(t) * h_dot
             + tf.reduce_sum(of_recurrent.read(t) * recurrent, axis=1)
         )
-        return h_dot, array.write(t, h_dot)
+        return (h_dot,), (h_dot,)
 
-    state = tf.zeros_like(given_n[0]), recurrence.array(given_n)
-    _, array = recurrence.over_steps(given_n, step, state)
-    return recurrence.stack(array, units)
+    zero = tf.zeros_like(given_n[0])
+    (h_dot,) = recurrence.over_steps(given_n, step, (zero,), (units,))
+    return h_dot
 
 
 _GRU = recurrence.Recurrence(_forward, _backward, _tangents)

@@ -74,9 +74,7 @@ def _forward(
     counting = None if counts is None else recurrence.per_step(counts)
     zero = tf.zeros([tf.shape(x)[1], units], x.dtype)
 
-    def step(
-        t: tf.Tensor, h_before: tf.Tensor, c_before: tf.Tensor, *arrays: Any
-    ) -> tuple[Any, ...]:
+    def step(t: tf.Tensor, h_before: tf.Tensor, c_before: tf.Tensor) -> Any:
         z = from_inputs.read(t) + recurrence.times_blocks(h_before, blocks)
         z_gates, z_content = tf.split(z, [3 * units, units], axis=1)
         ifo, g = tf.sigmoid(z_gates), tf.tanh(z_content)
@@ -86,16 +84,12 @@ def _forward(
         if counting is not None:
             here = counting.read(t) > 0
             c, h = tf.where(here, c, c_before), tf.where(here, h, h_before)
-        written = (
-            array.write(t, v) for array, v in zip(arrays, (ifo, g, c, h), strict=True)
-        )
-        return (h, c, *written)
+        return (h, c), (ifo, g, c, h)
 
-    arrays = [recurrence.array(x) for _ in range(4)]
-    _, _, *arrays = recurrence.over_steps(x, step, (zero, zero, *arrays))
-    gates, *others = arrays
-    i, f, o = tf.split(recurrence.stack(gates, 3 * units), 3, axis=2)
-    return _Trace(i, f, o, *(recurrence.stack(each, units) for each in others))
+    widths = (3 * units, units, units, units)
+    gates, *others = recurrence.over_steps(x, step, (zero, zero), widths)
+    i, f, o = tf.split(gates, 3, axis=2)
+    return _Trace(i, f, o, *others)
 
 
 class _Factors(NamedTuple):
@@ -172,7 +166,7 @@ def _back(
     c_givens = None if c_given is None else recurrence.per_step(c_given)
     counting = None if counts is None else recurrence.per_step(counts)
 
-    def step(t: tf.Tensor, dh: tf.Tensor, dc: tf.Tensor, *arrays: Any) -> Any:
+    def step(t: tf.Tensor, dh: tf.Tensor, dc: tf.Tensor) -> Any:
         dh = dh + h_givens.read(t)
         if c_givens is not None:
             dc = dc + c_givens.read(t)
@@ -185,18 +179,11 @@ def _back(
         if here is not None:
             dh_before += (1 - here) * dh
             dc_before += (1 - here) * dc
-        written = (
-            array.write(t, d) for array, d in zip(arrays, (dz, dh, dc_new), strict=True)
-        )
-        return (dh_before, dc_before, *written)
+        # XLA drops those that a caller has no use for.
+        return (dh_before, dc_before), (dz, dh, dc_new)
 
-    zero = tf.zeros_like(h_given[0])
-    # XLA drops those that a caller has no use for.
-    arrays = [recurrence.array(h_given) for _ in range(3)]
-    _, _, *arrays = recurrence.over_steps(
-        h_given, step, (zero, zero, *arrays), back=True
-    )
-    dz, dh, dc = map(recurrence.stack, arrays, (4 * units, units, units))
+    zero, widths = tf.zeros_like(h_given[0]), (4 * units, units, units)
+    dz, dh, dc = recurrence.over_steps(h_given, step, (zero, zero), widths, back=True)
     return dz, dh, dc
 
 
@@ -297,7 +284,7 @@ def _along(
     of_o, of_h, of_c = map(recurrence.per_step, (factors.o, factors.h, factors.c))
     counting = None if counts is None else recurrence.per_step(counts)
 
-    def step(t: tf.Tensor, h_dot: tf.Tensor, c_dot: tf.Tensor, *arrays: Any) -> Any:
+    def step(t: tf.Tensor, h_dot: tf.Tensor, c_dot: tf.Tensor) -> Any:
         z = given.read(t) + recurrence.times_blocks(h_dot, blocks)
         ifg = tf.reshape(z[:, : 3 * units], [-1, 3, units])
         c_new = tf.reduce_sum(of_cell.read(t) * ifg, axis=1) + of_c.read(t) * c_dot
@@ -306,15 +293,10 @@ def _along(
             here = counting.read(t) > 0
             c_new = tf.where(here, c_new, c_dot)
             h_new = tf.where(here, h_new, h_dot)
-        written = (
-            array.write(t, v) for array, v in zip(arrays, (h_new, c_new), strict=True)
-        )
-        return (h_new, c_new, *written)
+        return (h_new, c_new), (h_new, c_new)
 
     zero = tf.zeros_like(factors.c[0])
-    arrays = [recurrence.array(z_dot) for _ in range(2)]
-    _, _, *arrays = recurrence.over_steps(z_dot, step, (zero, zero, *arrays))
-    h_dot, c_dot = (recurrence.stack(each, units) for each in arrays)
+    h_dot, c_dot = recurrence.over_steps(z_dot, step, (zero, zero), (units, units))
     return h_dot, c_dot
 
 

@@ -245,47 +245,47 @@ def num_steps(x: tf.Tensor) -> Any:
     return x.shape[0] or tf.shape(x)[0]
 
 
-def array(x: tf.Tensor) -> tf.TensorArray:
-    """Returns an array for something of each time step of x."""
-    return tf.TensorArray(x.dtype, num_steps(x))
-
-
 def per_step(tensor: tf.Tensor) -> tf.TensorArray:
     """Returns the parts of a tensor by time step."""
-    return array(tensor).unstack(tensor)
-
-
-def stack(parts: tf.TensorArray, width: int) -> tf.Tensor:
-    """Returns the parts of all time steps, `[time, batch, width]`."""
-    return tf.ensure_shape(parts.stack(), [None, None, width])
+    return tf.TensorArray(tensor.dtype, num_steps(tensor)).unstack(tensor)
 
 
 def over_steps(
     x: tf.Tensor,
-    step: Callable[..., Sequence[Any]],
-    state: Sequence[Any],
+    step: Callable[..., tuple[Sequence[tf.Tensor], Sequence[tf.Tensor]]],
+    state: Sequence[tf.Tensor],
+    widths: Sequence[int],
     *,
     back: bool = False,
-) -> Sequence[Any]:
-    """Runs `state = step(t, *state)` for every time step t.
+) -> list[tf.Tensor]:
+    """Runs `state, results = step(t, *state)` for every time step t.
 
     Args:
       x: A tensor with the time steps first, whose size is their number.
       step: The step.
       state: The state before the first step.
+      widths: The width of each of the results, `[batch, width]`.
       back: Whether to begin with the last time step.
 
     Returns:
-      The state after all steps.
+      The results of all time steps, `[time, batch, width]`.
     """
     count = num_steps(x)
 
-    def body(number: tf.Tensor, *state: Any) -> tuple[Any, ...]:
+    def body(number: tf.Tensor, state: Any, arrays: Any) -> tuple[Any, ...]:
         t = count - 1 - number if back else number
-        return (number + 1, *step(t, *state))
+        state, results = step(t, *state)
+        written = (a.write(t, each) for a, each in zip(arrays, results, strict=True))
+        return number + 1, tuple(state), tuple(written)
 
-    _, *state = tf.while_loop(lambda number, *_: number < count, body, (0, *state))
-    return state
+    arrays = tuple(tf.TensorArray(x.dtype, count) for _ in widths)
+    _, _, arrays = tf.while_loop(
+        lambda number, *_: number < count, body, (0, tuple(state), arrays)
+    )
+    return [
+        tf.ensure_shape(array.stack(), [None, None, width])
+        for array, width in zip(arrays, widths, strict=True)
+    ]
 
 
 def times_blocks(h: tf.Tensor, blocks: Sequence[tf.Tensor]) -> tf.Tensor:
