@@ -77,7 +77,7 @@ def _understood(words: list[str]) -> Callable[[], None]:
         raise errors.UserError(f"the command comes first: tff-drift {names} {name}")
     if name not in COMMANDS:
         raise errors.unknown("command", name, tuple(COMMANDS))
-    command, words = COMMANDS[name], words[1:]
+    command, words = COMMANDS[name], parser.with_files(words[1:])
     with terminal.importing():
         plugins.load(parser.plugins(command.name, words))
     given = command.parser(parser.HELP_ALL in words).parse(words)

@@ -89,12 +89,11 @@ class Parser(argparse.ArgumentParser):
         """Returns the values of what was given, by name.
 
         Args:
-          words: The words.
+          words: The words, those of files in their place, see `with_files`.
 
         Raises:
           UserError: If a flag or one of its values is unknown or out of range.
         """
-        words = _with_files(words)
         if self._arguments:
             words = self._with_bare_switches(words)
         known, rest = self.parse_known_intermixed_args(words)
@@ -120,21 +119,26 @@ def plugins(command: str, words: Sequence[str]) -> tuple[str, ...]:
 
     Args:
       command: The command's name.
-      words: The words after it.
+      words: The words after it, as for `Parser.parse`.
     """
     parser = Parser(prog=f"tff-drift {command}", add_help=False)
     parser.add_flags({"plugin": declarations.flags_of(LIST)["plugin"]})
-    return getattr(parser.parse_known_args(_with_files(words))[0], "plugin", ())
+    return getattr(parser.parse_known_args(words)[0], "plugin", ())
 
 
-def _with_files(
+def with_files(
     words: Iterable[str], within: tuple[pathlib.Path, ...] = ()
 ) -> list[str]:
     """Returns words with those of the files that they name in their place.
 
+    It is called once in a command: a pipe can be read no second time.
+
     Args:
       words: The words.
       within: The files that they are in.
+
+    Raises:
+      UserError: If a file cannot be read, or is in itself.
     """
     found = []
     for word in words:
@@ -144,7 +148,7 @@ def _with_files(
                 raise errors.UserError(f"{word} leads back to itself. Take it out.")
             lines = [line.strip() for line in _read_file(path).splitlines()]
             inside = (line for line in lines if line and not line.startswith("#"))
-            found += _with_files(inside, (*within, path))
+            found += with_files(inside, (*within, path))
         else:
             found.append(word)
     return found

@@ -69,12 +69,7 @@ def build_process(
         if evaluated == "average":
             arguments["averaging_growth"] = configuration["averaging_growth"]
     if method.has_client_rate:
-        arguments["client_rate_schedule"] = _client_rate_schedule(
-            configuration["client_rate_schedule"],
-            configuration["client_rate_decay"],
-            configuration["client_rate_decay_rounds"],
-            configuration["client_rate_staircase"],
-        )
+        arguments["client_rate_schedule"] = _client_rate_schedule(configuration)
         for name in ("client_weight_decay", "gradient_clipping_norm"):
             arguments[name] = configuration[name]
     if settings.algorithm == "fed_exp" and configuration["adaptive_clipping"]:
@@ -191,8 +186,12 @@ def client_optimizer(configuration: Mapping[str, Any]) -> Any:
 
 
 def _client_rate_schedule(
-    kind: str | None, decay: Any, rounds: Any, staircase: Any
+    configuration: Mapping[str, Any],
 ) -> optimizers.Schedule | None:
+    kind, decay, rounds, staircase = (
+        configuration[f"client_rate_{each}"]
+        for each in ("schedule", "decay", "decay_rounds", "staircase")
+    )
     if kind == "exponential":
         return optimizers.exponential(decay, rounds, staircase)
     if kind == "per_round_factor":

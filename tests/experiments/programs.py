@@ -9,7 +9,7 @@ import re
 import subprocess
 
 from experiments.commands import COMMANDS
-from experiments.flags import settings, sweeps
+from experiments.flags import parser, settings, sweeps
 from tests.forks import programs as forks
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 def parse(command, *words):
     """Returns the values of the words after a command, by name."""
-    return COMMANDS[command].parser().parse(words)
+    return COMMANDS[command].parser().parse(parser.with_files(words))
 
 
 def resolve(*words):

@@ -1,6 +1,9 @@
+import os
+
 import pytest
 
 import tasks
+from experiments import main
 from experiments.flags import declarations, errors
 from tests.experiments.programs import parse
 
@@ -87,6 +90,15 @@ def test_a_flagfile_that_leads_back_to_itself(tmp_path):
     path.write_text(f"--rounds=11\n--flagfile={inner}\n")
     with pytest.raises(errors.UserError, match=r"some\.flags leads back to itself"):
         parse("train", f"--flagfile={path}")
+
+
+def test_a_flagfile_may_be_a_pipe(capsys):
+    end, start = os.pipe()
+    os.write(start, b"--no_such_flag=1\n")
+    os.close(start)
+    assert main.run(["list", f"--flagfile=/dev/fd/{end}"]) == 2
+    assert "unknown flag '--no_such_flag'" in capsys.readouterr().err
+    os.close(end)
 
 
 @pytest.mark.parametrize(
