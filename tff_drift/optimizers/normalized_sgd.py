@@ -10,21 +10,17 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift.optimizers import tensorwise
+from tff_drift.tensors import wide
 
 
 def _global_norm(structure: Any) -> tf.Tensor:
     # One scalar per tensor, added as float64: the tensors' dtypes may differ. Squares
     # of half precision are added in float32: 65,505 of ones would be infinite.
     squares = [
-        tf.cast(tf.reduce_sum(tf.square(_wide(t))), tf.float64)
+        tf.cast(tf.reduce_sum(tf.square(tf.cast(t, wide(t.dtype)))), tf.float64)
         for t in tf.nest.flatten(structure)
     ]
     return tf.sqrt(tf.reduce_sum(squares))
-
-
-def _wide(tensor: tf.Tensor) -> tf.Tensor:
-    half = tensor.dtype.size < tf.float32.size
-    return tf.cast(tensor, tf.float32) if half else tensor
 
 
 def _divided(structure: Any, divisor: tf.Tensor) -> Any:

@@ -81,11 +81,6 @@ def _check_state_matches(name: str, value: Any, weights: Any) -> None:
         )
 
 
-def _as_float(value: Float) -> Float:
-    # TensorFlow has no place for an integer of 70 bits.
-    return float(value) if isinstance(value, int) else value
-
-
 def _as_float32(value: Float) -> Any:
     return tf.cast(value, tf.float32) if tf.is_tensor(value) else np.float32(value)
 
@@ -112,11 +107,10 @@ class TensorwiseOptimizer(tff.learning.optimizers.Optimizer, abc.ABC):
           slots: The names of the slots to the value that all their entries
             start with.
         """
-        self._hparams = collections.OrderedDict(
-            (name, _as_float(value)) for name, value in hparams.items()
-        )
-        self._slots = collections.OrderedDict(
-            (name, _as_float(value)) for name, value in slots.items()
+        # TensorFlow has no place for an integer of 70 bits.
+        self._hparams, self._slots = (
+            {name: float(v) if isinstance(v, int) else v for name, v in given.items()}
+            for given in (hparams, slots)
         )
 
     @abc.abstractmethod

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from tff_drift.tensors import wide
+
 
 def trust_ratio(x: tf.Tensor, update: tf.Tensor, epsilon: tf.Tensor) -> tf.Tensor:
     """Returns ||x|| / (||update|| + epsilon) for one layer.
@@ -28,4 +30,4 @@ def trust_ratio(x: tf.Tensor, update: tf.Tensor, epsilon: tf.Tensor) -> tf.Tenso
 
 def _norm(tensor: tf.Tensor) -> tf.Tensor:
     """Returns the L2 norm: half precision has no place for sums of squares."""
-    return tf.norm(tf.cast(tensor, tf.float32) if tensor.dtype.size < 4 else tensor)
+    return tf.norm(tf.cast(tensor, wide(tensor.dtype)))
