@@ -201,7 +201,7 @@ MSE = "mean_squared_error"
         (
             lambda: {"keras_model": keras.Sequential([keras.Input([3])])},
             ValueError,
-            "has no weights",
+            "has no trainable weights",
         ),
         (
             lambda: {"loss": tf.keras.losses.MeanSquaredError()},

@@ -62,7 +62,7 @@ def check_no_strings_as_numbers(trace: Any, input_spec: Any) -> None:
       TypeError: If it does.
     """
     parts = _parts_of_strings(input_spec)
-    if parts and any(map(_casts_a_string, _nodes(trace))):
+    if parts and any(map(_casts_a_string, nodes_of(trace))):
         raise TypeError(
             f"input_spec has strings in {' and '.join(parts)}, which the model, its "
             "loss or a metric casts to numbers. Give numbers: "
@@ -148,7 +148,12 @@ def what_is_said(error: Exception) -> str:
     return checks.shortened(text).rstrip(".")
 
 
-def _nodes(trace: Any) -> Iterator[Any]:
+def nodes_of(trace: Any) -> Iterator[Any]:
+    """Yields the nodes of a graph and of the functions that it calls.
+
+    Args:
+      trace: A concrete function.
+    """
     graph = trace.graph.as_graph_def()
     functions = (function.node_def for function in graph.library.function)
     return itertools.chain(graph.node, *functions)

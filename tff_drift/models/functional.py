@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -50,26 +52,44 @@ def check_functional_model(model: tff.learning.models.FunctionalModel) -> None:
     check_functional_metrics(model)
     _check_keras_model(model)
 
-    def forward_pass(weights: Any, batch: Any) -> Any:
-        x, y, sample_weight = example_weights.split(batch)
-        output = autograph.of_user(model.predict_on_batch)(weights, x, training=True)
-        labels = labels_as_in_fit(model, y, output)
-        weighted = example_weights.as_argument(sample_weight)
-        loss = autograph.of_user(model.loss)(output=output, label=labels, **weighted)
-        state = model.update_metrics_state(
-            model.initialize_metrics_state(),
-            labels=labels,
-            batch_output=tff.learning.models.BatchOutput(
-                loss=loss,
-                predictions=output,
-                num_examples=tf.shape(tf.nest.flatten(output)[0])[0],
-            ),
-            **weighted,
-        )
-        return loss, model.finalize_metrics(state)
+    def train_and_count(weights: Any, batch: Any) -> Any:
+        output, update_metrics = forward_pass(model, weights, batch)
+        state = update_metrics(model.initialize_metrics_state())
+        return output.loss, model.finalize_metrics(state)
 
     with tf.Graph().as_default():
-        check_traced(forward_pass, model.initial_weights, model.input_spec)
+        check_traced(train_and_count, model.initial_weights, model.input_spec)
+
+
+def forward_pass(
+    model: tff.learning.models.FunctionalModel, weights: Any, batch: Any
+) -> tuple[tff.learning.models.BatchOutput, Callable[[Any], Any]]:
+    """Runs a model on a batch, in training.
+
+    Args:
+      model: The model.
+      weights: Its weights.
+      batch: A batch of the type of its `input_spec`.
+
+    Returns:
+      The output, and a function that counts it in a state of the metrics.
+    """
+    inputs, labels, of_examples = example_weights.split(batch)
+    weighted = example_weights.as_argument(of_examples)
+    predict_on_batch = autograph.of_user(model.predict_on_batch)
+    predictions = predict_on_batch(weights, inputs, training=True)
+    labels = labels_as_in_fit(model, labels, predictions)
+    loss = autograph.of_user(model.loss)(output=predictions, label=labels, **weighted)
+    num_examples = tf.shape(tf.nest.flatten(predictions)[0])[0]
+    output = tff.learning.models.BatchOutput(
+        loss=loss, predictions=predictions, num_examples=num_examples
+    )
+    return output, functools.partial(
+        autograph.of_user(model.update_metrics_state),
+        labels=labels,
+        batch_output=output,
+        **weighted,
+    )
 
 
 def _check_keras_model(model: tff.learning.models.FunctionalModel) -> None:

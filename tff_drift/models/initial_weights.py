@@ -56,20 +56,11 @@ def initial_weights_of(
         or not finite.
     """
     wanted = compat.type_to_tf_tensor_specs(weights_type)
-    expected = [
-        tf.nest.flatten(wanted.trainable),
-        tf.nest.flatten(wanted.non_trainable),
-    ]
-    parts = _parts(given, len(expected[1]), places)
-    values = [
-        _fitting(kind, part, specs)
-        for kind, part, specs in zip(
-            ("trainable", "non-trainable"), parts, expected, strict=True
-        )
-    ]
+    num_others = len(tf.nest.flatten(wanted.non_trainable))
+    trainable, others = _parts(given, num_others, places)
     return tff.learning.models.ModelWeights(
-        tf.nest.pack_sequence_as(wanted.trainable, values[0]),
-        tf.nest.pack_sequence_as(wanted.non_trainable, values[1]),
+        _fitting("trainable", trainable, wanted.trainable),
+        _fitting("non-trainable", others, wanted.non_trainable),
     )
 
 
@@ -151,18 +142,20 @@ def _check_built(model: Any, places: WeightPlaces | None) -> None:
         )
 
 
-def _fitting(kind: str, values: Sequence[Any], specs: Sequence[Any]) -> list[Any]:
-    """Returns weights as arrays of the model's types."""
+def _fitting(kind: str, values: Sequence[Any], wanted: Any) -> Any:
+    """Returns weights as arrays of the model's types, in their structure."""
+    specs = tf.nest.flatten(wanted)
     if len(values) != len(specs):
         raise ValueError(
             f"initial_weights has {len(values)} {kind} weights, and the model of "
             f"process has {len(specs)}. Give the weights of the same model, with the "
             f"same layers trainable. {_OTHERS_TRAIN}"
         )
-    return [
+    arrays = [
         _array(f"initial_weights, {kind} weight {place}", value, spec)
         for place, (value, spec) in enumerate(zip(values, specs, strict=True))
     ]
+    return tf.nest.pack_sequence_as(wanted, arrays)
 
 
 def _array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:

@@ -18,8 +18,13 @@ import tensorflow_federated as tff
 
 from tff_drift import checks
 from tff_drift.models.explained import explain
-from tff_drift.models.outside import check_made_inside, check_metrics_made_inside
+from tff_drift.models.outside import check_made_inside
 from tff_drift.tensors import eagerly
+
+_METRICS_REMEDY = (
+    "Make the metrics in model_fn itself, or give functions that make them, such as "
+    "their classes."
+)
 
 
 def loaded_weights(
@@ -44,7 +49,8 @@ def loaded_weights(
     """
     weights = _weights(model)
     check_made_inside(map(_handle, weights))
-    check_metrics_made_inside(map(_handle, tf.nest.flatten(model.local_variables)))
+    of_metrics = map(_handle, tf.nest.flatten(model.local_variables))
+    check_made_inside(of_metrics, "a metric", _METRICS_REMEDY)
     positions = [place for place, each in enumerate(weights) if is_set_in_graph(each)]
     if not positions:
         return {}

@@ -65,8 +65,7 @@ def _check_outputs(argument: str, metric: Any, outputs: Any) -> None:
     # TFF's metrics of Keras 2 count outputs of one shape as more examples.
     if len(tf.nest.flatten(outputs)) < 2 or (len(shapes) < 2 and not is_keras3):
         return
-    name, module = type(metric).__name__, type(metric).__module__
-    if module.partition(".")[0] not in ("keras", "tf_keras") or name in _OTHERS:
+    if not _is_of_keras(metric):
         return
     remedy = (
         f"Give a mapping of the outputs' names, {argument}={{'<output>': [...]}}."
@@ -74,8 +73,8 @@ def _check_outputs(argument: str, metric: Any, outputs: Any) -> None:
         else "Give a metric of your own, whose update_state picks an output."
     )
     raise ValueError(
-        f"{argument} has {name} {checks.shown(metric.name)} of all outputs of the "
-        f"model, which a metric of Keras takes for one. {remedy}"
+        f"{argument} has {type(metric).__name__} {checks.shown(metric.name)} of all "
+        f"outputs of the model, which a metric of Keras takes for one. {remedy}"
     )
 
 
@@ -87,7 +86,8 @@ def is_checked(metric: Any, labels: Any, outputs: Any) -> bool:
       labels: The labels' specification.
       outputs: That of the outputs.
     """
-    return _is_of_keras(metric) and _differ(labels, outputs)
+    is_sparse = type(metric).__name__.startswith("Sparse")
+    return _is_of_keras(metric) and not is_sparse and _differ(labels, outputs)
 
 
 def misfit(argument: str, metric: Any, labels: Any, outputs: Any) -> ValueError:
@@ -109,9 +109,9 @@ def misfit(argument: str, metric: Any, labels: Any, outputs: Any) -> ValueError:
 
 
 def _is_of_keras(metric: Any) -> bool:
-    name, module = type(metric).__name__, type(metric).__module__
-    is_exempt = name in _OTHERS or name.startswith("Sparse")
-    return module.partition(".")[0] in ("keras", "tf_keras") and not is_exempt
+    """Whether a metric is one of Keras', of labels as Keras wants them."""
+    package = type(metric).__module__.partition(".")[0]
+    return package in ("keras", "tf_keras") and type(metric).__name__ not in _OTHERS
 
 
 def _differ(labels: Any, outputs: Any) -> bool:

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tff_drift import checks
 from tff_drift.models import metric_labels, metric_names
+from tff_drift.models.example_weights import as_argument
 from tff_drift.models.keras_internals import class_name, may_be_automatic
 from tff_drift.models.outputs import by_output, named_outputs, weights_by_output
 from tff_drift.models.stateless import import_keras3, where_made
@@ -128,12 +129,8 @@ class _KerasMetric(MetricState):
 
     def update(self, state: Sequence[tf.Tensor], seen: Seen) -> Sequence[Any]:
         arguments = self.arguments(seen.labels, seen.predictions)
-        weights = self._weights_of(seen)
-        if weights is None:
-            return self.metric.stateless_update_state(list(state), *arguments)
-        return self.metric.stateless_update_state(
-            list(state), *arguments, sample_weight=weights
-        )
+        weights = as_argument(self._weights_of(seen))
+        return self.metric.stateless_update_state(list(state), *arguments, **weights)
 
     def _weights_of(self, seen: Seen) -> Any:
         if not self._is_weighted or self._output is None:
@@ -173,25 +170,21 @@ def build_metric_states(
         a count which it is not, a name may be Keras' or the user's and that makes a
         difference, or the keys of a mapping are not outputs.
     """
-    states: list[_KerasMetric] = []
-    parts = [
-        [
-            (output, _made(metric))
-            for output, metric in _flat(part, output_spec, output_names)
-        ]
-        for part in (metrics, weighted_metrics)
+    flat = [
+        (output, _made(metric), is_weighted)
+        for part, is_weighted in ((metrics, False), (weighted_metrics, True))
+        for output, metric in _flat(part, output_spec, output_names)
     ]
-    flat = [*parts[0], *parts[1]]
-    for place, ((output, made), name) in enumerate(
-        zip(flat, _names(flat), strict=True)
-    ):
-        is_weighted = place >= len(parts[0])
-        state = _KerasMetric(name, made, output, output_names, is_weighted)
-        metric_names.check_are_names([state.name])
+    names = _names([(output, metric) for output, metric, _ in flat])
+    states = [
+        _KerasMetric(name, metric, output, output_names, is_weighted)
+        for name, (output, metric, is_weighted) in zip(names, flat, strict=True)
+    ]
+    metric_names.check_are_names(state.name for state in states)
+    for state in states:
         # Some metrics make their variables, or all but one, at their first update.
-        if not made.variables or not getattr(made, "_built", True):
+        if not state.metric.variables or not getattr(state.metric, "_built", True):
             _make_variables(state, label_spec, output_spec())
-        states.append(state)
     of_keras = {state.name: state.metric for state in states}
     names = [*(state.name for state in states), _MeanLoss.name]
     metric_names.check_names(names, of_keras)

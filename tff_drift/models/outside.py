@@ -20,36 +20,23 @@ class MadeOutsideError(ValueError):
     """A model function uses what was made outside of it."""
 
 
-def check_made_inside(handles: Iterable[Any]) -> None:
-    """Raises if a weight was made outside of the present call of a model function.
+def check_made_inside(
+    handles: Iterable[Any], what: str = "a model or a layer", remedy: str = _REMEDY
+) -> None:
+    """Raises if a variable was made outside of the present call of a model function.
 
     Args:
       handles: The handles of variables.
+      what: What they are of, for the message.
+      remedy: What to do, for the message.
 
     Raises:
       MadeOutsideError: If one is of no graph, or of another one than the present.
     """
     if any(map(_is_from_outside, handles)):
         raise MadeOutsideError(
-            "model_fn uses a model or a layer that was made outside of it, and TFF "
-            f"builds models in graphs of its own. {_REMEDY}"
-        )
-
-
-def check_metrics_made_inside(handles: Iterable[Any]) -> None:
-    """Raises if a metric was made outside of the present call of a model function.
-
-    Args:
-      handles: The handles of the metrics' variables.
-
-    Raises:
-      MadeOutsideError: If one is of no graph, or of another one than the present.
-    """
-    if any(map(_is_from_outside, handles)):
-        raise MadeOutsideError(
-            "model_fn uses a metric that was made outside of it, and TFF builds models "
-            "in graphs of its own. Make the metrics in model_fn itself, or give "
-            "functions that make them, such as their classes."
+            f"model_fn uses {what} that was made outside of it, and TFF builds models "
+            f"in graphs of its own. {remedy}"
         )
 
 

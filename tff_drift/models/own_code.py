@@ -11,6 +11,7 @@ import tensorflow_federated as tff
 
 from tff_drift import autograph, checks
 from tff_drift.models.comparisons import OF_KERAS, refused_comparisons
+from tff_drift.models.first_trace import nodes_of
 from tff_drift.models.weight_places import HasKerasWeights
 
 _LIBRARIES = {"tensorflow", "tensorflow_federated", "tff_drift", "keras", "tf_keras"}
@@ -61,9 +62,7 @@ def check_traced(
         trace = traced.get_concrete_function(*args, **kwargs)
     if trace is None:
         return ()
-    graph = trace.graph.as_graph_def()
-    nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
-    if any(node.op in _PYTHON for node in nodes):
+    if any(node.op in _PYTHON for node in nodes_of(trace)):
         raise ValueError(
             "model_fn: the model calls Python in tf.py_function or tf.numpy_function, "
             "and TFF runs it where that function is not. Write it with TensorFlow's "

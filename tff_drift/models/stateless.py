@@ -127,11 +127,6 @@ class StatelessModel:
         if unbuilt_layers(model):
             self.output_spec()
         self.trainable, self.non_trainable, self._seeds = split_variables(model)
-        if not model.weights:
-            raise ValueError(
-                f"keras_model {checks.shown(model.name)} has no weights. Give it a "
-                "layer to train."
-            )
         if not self.trainable:
             raise ValueError(
                 f"keras_model {checks.shown(model.name)} has no trainable weights. Set "

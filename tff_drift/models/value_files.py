@@ -26,8 +26,8 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, BinaryIO
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -119,11 +119,7 @@ def receive(contents: Mapping[str, np.ndarray]) -> None:
         if not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _claim(path.parent)
-            files.replace_file(path, _writing(content))
-
-
-def _writing(content: np.ndarray) -> Callable[[BinaryIO], object]:
-    return lambda file: file.write(content.data)
+            files.replace_file(path, lambda file, of=content: file.write(of.data))
 
 
 def _file_of(array: np.ndarray) -> pathlib.Path:
