@@ -19,6 +19,7 @@ import contextvars
 import fcntl
 import functools
 import hashlib
+import operator
 import os
 import pathlib
 import re
@@ -119,7 +120,7 @@ def receive(contents: Mapping[str, np.ndarray]) -> None:
         if not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _claim(path.parent)
-            files.replace_file(path, lambda file, of=content: file.write(of.data))
+            files.replace_file(path, operator.methodcaller("write", content.data))
 
 
 def _file_of(array: np.ndarray) -> pathlib.Path:
