@@ -102,12 +102,7 @@ class ClientDataSource(compat.FederatedDataSource):
     def iterator(self) -> compat.FederatedDataSourceIterator:
         """Returns an iterator that begins with round 0."""
         # TFF restores an iterator by its class alone: each source has its own.
-        source = self
-
-        class Iterator(_Iterator):
-            _source = source
-
-        return Iterator(0)
+        return type("Iterator", (_Iterator,), {"_source": self})(0)
 
 
 class _Iterator(compat.FederatedDataSourceIterator):

@@ -203,15 +203,11 @@ class TrainingLoop:
             self._saved = run.rounds_completed
 
     def _tell_interrupted(self, run: TrainingRun) -> None:
-        if run.folder is None:
-            logging.warning("Interrupted. Without output_dir nothing is kept.")
-        else:
-            logging.warning(
-                "Interrupted. Start the same run again to continue after round %d from "
-                "%s.",
-                self._saved,
-                run.folder,
-            )
+        kept = "Without output_dir nothing is kept."
+        if run.folder is not None:
+            place = f"round {self._saved} from {run.folder}"
+            kept = f"Start the same run again to continue after {place}."
+        logging.warning("Interrupted. %s", kept)
 
     def _run_round(self, run: TrainingRun, traffic: Traffic) -> None:
         """Trains one round, and keeps its metrics and its training state."""

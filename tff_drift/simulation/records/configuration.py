@@ -89,30 +89,25 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     return phrases
 
 
-def are_of_data(phrases: Sequence[str]) -> bool:
-    """Returns whether two configurations differ in their data alone.
+def changes_of_data(phrases: Sequence[str]) -> list[str]:
+    """Returns how two configurations differ, if they do in their data alone.
 
     Args:
       phrases: What `differences` returns of them.
+
+    Returns:
+      The phrases, of hashes only the names; none if something else differs.
     """
-    names = list(map(_name, phrases))
+    names = [phrase.partition(_WAS)[0] for phrase in phrases]
     # Of test clients alone, another number may be what was asked for.
     known = _OF_CLIENTS if any(name.startswith("train.") for name in names) else ()
     of_data = (*examples_digest.HASHES, *known)
-    return all(name.rpartition(".")[2] in of_data for name in names)
-
-
-def without_hashes(phrases: Sequence[str]) -> list[str]:
-    """Returns phrases that `differences` returns, of hashes only the names."""
-    names = map(_name, phrases)
+    if not all(name.rpartition(".")[2] in of_data for name in names):
+        return []
     return [
         name if name.endswith("_sha256") else phrase
         for name, phrase in zip(names, phrases, strict=True)
     ]
-
-
-def _name(phrase: str) -> str:
-    return phrase.partition(_WAS)[0]
 
 
 def as_then(training: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:

@@ -103,8 +103,8 @@ def check_same(folder: pathlib.Path, phrases: Sequence[str]) -> None:
     """
     if not phrases:
         return
-    if configuration.are_of_data(phrases):
-        found = ", ".join(dict.fromkeys(configuration.without_hashes(phrases)))
+    if changes := configuration.changes_of_data(phrases):
+        found = ", ".join(dict.fromkeys(changes))
         why = f"whose data has changed since ({checks.shortened(found)}). Put it back"
     else:
         found = checks.shortened("; ".join(dict.fromkeys(phrases)))

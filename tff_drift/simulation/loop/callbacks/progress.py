@@ -72,12 +72,8 @@ class _LogLines(_Display):
     def update(self, rounds_completed: int, row: Mapping[str, Any]) -> None:
         every = max(1, self._rounds // _LINES_PER_RUN)
         if rounds_completed % every == 0 or rounds_completed == self._rounds:
-            logging.info(
-                "round %d/%d  %s",
-                rounds_completed,
-                self._rounds,
-                _describe(row, self._columns),
-            )
+            place = f"round {rounds_completed}/{self._rounds}"
+            logging.info("%s  %s", place, _describe(row, self._columns))
 
 
 class _SpeedColumn(rich.progress.ProgressColumn):
