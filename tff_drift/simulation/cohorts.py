@@ -56,8 +56,8 @@ class Selection(Mapping[str, Any]):
         """
         if not isinstance(train, ClientDatasets):
             raise TypeError(
-                "A selection by client id is for a ProcessWithClientStates. Others "
-                "take a list, as of ClientDataSource(train, by_client_id=False)."
+                "A selection by client id is for a ProcessWithClientStates. For others "
+                "ClientDataSource(train, by_client_id=False) selects lists."
             )
         self.train = train
         self.round_number = round_number
