@@ -222,7 +222,7 @@ def _check_process_and_data(process: Any, train: Any) -> None:
     if num_clients not in (None, len(train)):
         raise ValueError(
             f"process was built with num_clients={num_clients}, but train has "
-            f"{len(train)} clients. Build it with num_clients={len(train)}, N of all."
+            f"{len(train)} clients in all. Build it with num_clients={len(train)}."
         )
     _check_epochs(process, train)
 

@@ -128,8 +128,8 @@ class MLflowTracker(tracker.Tracker):
             run = self._client.get_run(known["run_id"])
         except Exception as error:
             raise ValueError(
-                f"its store {uri} has no run {known['run_id']} ({error}), but "
-                f"{known['tracking_uri']} has: give that as tracking_uri or in "
+                f"its store {uri} has no run {known['run_id']} ({error}). It was begun "
+                f"in {known['tracking_uri']}: give that as tracking_uri or in "
                 f"MLFLOW_TRACKING_URI, or remove {TRACKERS_FILE} for a new run."
             ) from error
         if run.info.lifecycle_stage != "active":
