@@ -6,6 +6,8 @@ whole of it, without a word.
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -14,21 +16,27 @@ import tree
 from tff_drift import autograph, checks
 
 
-@autograph.as_written
-def not_none(owner: object, name: str, found: Any) -> Any:
-    """Returns what a user's method returned, unless that is `None`.
+def result_of(method: Callable[..., Any], *arguments: Any) -> Any:
+    """Returns what a user's method returns, unless that is `None`.
 
     Args:
-      owner: The object whose method it is.
-      name: The method's name.
-      found: What it returned.
+      method: The method.
+      *arguments: Its arguments.
 
     Raises:
-      TypeError: If `found` is `None`, as of a method without `return`.
+      TypeError: If it returns `None`, as a method without `return`.
     """
+    return _not_none(method, method(*arguments))
+
+
+@autograph.as_written
+def _not_none(method: Callable[..., Any], found: Any) -> Any:
     if found is None:
+        # AutoGraph wraps what it converts.
+        method = inspect.unwrap(method, stop=lambda each: hasattr(each, "__self__"))
+        owner = type(getattr(method, "__self__", method)).__name__
         raise TypeError(
-            f"What {name} of {type(owner).__name__} returns must not be None. Is its "
+            f"What {method.__name__} of {owner} returns must not be None. Is its "
             "return missing?"
         )
     return found

@@ -64,6 +64,16 @@ def wide(dtype: tf.DType) -> tf.DType:
     return tf.float64 if dtype == tf.float64 else tf.float32
 
 
+def minus(tensors: Tensors, others: Tensors) -> Tensors:
+    """Returns the differences of tensors, one by one.
+
+    Args:
+      tensors: Tensors.
+      others: What is subtracted, tensors like `tensors`.
+    """
+    return tuple(a - b for a, b in zip(tensors, others, strict=True))
+
+
 def scaled(value: Any, factor: tf.Tensor) -> Any:
     """Returns `value` times `factor`, in the dtypes of `value`.
 

@@ -25,6 +25,9 @@ def means(weights):
 
 def subclass(base, **members):
     """A class that has some members, functions or values, of its own."""
+    for name, member in members.items():
+        if getattr(member, "__name__", None) == "<lambda>":
+            member.__name__ = name  # As a method that is written in a class.
     return type("Own", (base,), members)
 
 

@@ -65,6 +65,12 @@ def test_an_empty_share_is_fed_avg_bit_for_bit():
     models.assert_bit_equal(*results)
 
 
+def test_knows_the_places_of_its_weights_as_fed_avg_does():
+    """So that `initial_weights` may be a Keras model with other layers frozen."""
+    process = algorithms.build_fed_share(MODEL, 0.3, _shared(PUBLIC))
+    assert process.weight_places == models.fed_avg().weight_places == ((0, 1), ())
+
+
 @pytest.fixture(scope="module")
 def of_two_epochs():
     return algorithms.build_fed_share(MODEL, 0.3, _shared(PUBLIC), local_epochs=2)

@@ -163,9 +163,7 @@ def adaptive_clipping_factory(
                 result=inner.result,
                 measurements=wrapping.join_measurements(
                     collections.OrderedDict(
-                        clipping_norm=norm,
-                        clipped_count=own["clipped_count"],
-                        clipped_fraction=own["clipped_fraction"],
+                        clipping_norm=norm, **wrapping.parts_of(own)
                     ),
                     inner.measurements,
                 ),

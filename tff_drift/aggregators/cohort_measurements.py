@@ -116,11 +116,7 @@ def cohort_measurements_factory(
                 ),
                 result=inner.result,
                 measurements=wrapping.join_measurements(
-                    collections.OrderedDict(
-                        (name, own[name])
-                        for name in compat.structure_names(own.type_signature.member)
-                    ),
-                    inner.measurements,
+                    wrapping.parts_of(own), inner.measurements
                 ),
             )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import inspect
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -181,6 +182,16 @@ def call_next(
     return process.next(state, value, weight)
 
 
+def parts_of(value: compat.Value) -> collections.OrderedDict[str, compat.Value]:
+    """Returns the parts of a federated structure by name.
+
+    Args:
+      value: The structure.
+    """
+    names = compat.structure_names(value.type_signature.member)
+    return collections.OrderedDict((name, value[name]) for name in names)
+
+
 def join_measurements(
     own: Mapping[str, compat.Value], inner: compat.Value
 ) -> collections.OrderedDict[str, compat.Value]:
@@ -206,7 +217,7 @@ def join_measurements(
     if None in names or not joined.keys().isdisjoint(names):
         joined["inner"] = inner
     else:
-        joined.update((name, inner[name]) for name in names)
+        joined.update(parts_of(inner))
     return joined
 
 
@@ -297,38 +308,45 @@ def create_sum(
     return process
 
 
-def clips(factory: Any) -> bool:
-    """Returns whether a factory clips what each client sends to a norm.
+def refuse_clipping(model_aggregator: Any, remedy: str) -> None:
+    """Raises if updates are clipped whose mean is set against their unclipped norms.
 
     The names in the state of its process tell, of TFF's factories and of this
-    package's: of another one that clips, False.
+    package's; another one that clips passes.
 
     Args:
-      factory: A weighted or an unweighted factory; of anything else, False.
+      model_aggregator: A weighted or an unweighted factory; anything else passes.
+      remedy: What to do, for the message.
+
+    Raises:
+      ValueError: If it clips what each client sends to a norm.
     """
     values, weights = compat.to_type([(np.float32, [1])]), compat.to_type(np.float32)
     try:
-        if isinstance(factory, tff.aggregators.WeightedAggregationFactory):
-            process = factory.create(values, weights)
-        elif isinstance(factory, tff.aggregators.UnweightedAggregationFactory):
-            process = factory.create(values)
+        if isinstance(model_aggregator, tff.aggregators.WeightedAggregationFactory):
+            process = model_aggregator.create(values, weights)
+        elif isinstance(model_aggregator, tff.aggregators.UnweightedAggregationFactory):
+            process = model_aggregator.create(values)
         else:
-            return False
+            return
     except (TypeError, ValueError):  # It is for values of another type.
-        return False
-    return _holds_a_clipping_norm(process.initialize.type_signature.result.member)
-
-
-def _holds_a_clipping_norm(type_spec: compat.Type) -> bool:
-    if not isinstance(type_spec, compat.StructType):
-        return False
+        return
+    state_type = process.initialize.type_signature.result.member
     # The second is of private queries.
-    if {"clipping_norm", "l2_norm_clip"} & set(compat.structure_names(type_spec)):
-        return True
-    return any(
-        _holds_a_clipping_norm(element)
-        for _, element in compat.structure.iter_elements(type_spec)
-    )
+    if any({"clipping_norm", "l2_norm_clip"} & names for names in _names(state_type)):
+        raise ValueError(
+            "model_aggregator must not clip where the server sets the mean of the "
+            "updates against the norms that they had before, found "
+            f"{checks.shown(model_aggregator)}. {remedy}"
+        )
+
+
+def _names(type_spec: compat.Type) -> Iterator[set[str]]:
+    """Yields the names in a structure, and in each of the structures within it."""
+    if isinstance(type_spec, compat.StructType):
+        yield set(compat.structure_names(type_spec))
+        for _, element in compat.structure.iter_elements(type_spec):
+            yield from _names(element)
 
 
 def _averages(process: tff.templates.AggregationProcess) -> bool:
@@ -339,7 +357,9 @@ def _averages(process: tff.templates.AggregationProcess) -> bool:
     """
     output = process.next.type_signature.result
     state_type = output.state.member
-    if _is_of_a_mean(state_type) or _is_of_a_mean(output.measurements.member):
+    found = itertools.chain(_names(state_type), _names(output.measurements.member))
+    # An unweighted mean measures both.
+    if any({"mean_value", "mean_count"} <= names for names in found):
         return True
     if not any(_denominators(state_type)):
         return False
@@ -349,18 +369,6 @@ def _averages(process: tff.templates.AggregationProcess) -> bool:
         return True
     state = compat.structure.from_container(initial, recursive=True)
     return any(number != 1 for number in _denominators(state))
-
-
-def _is_of_a_mean(type_spec: compat.Type) -> bool:
-    if not isinstance(type_spec, compat.StructType):
-        return False
-    # An unweighted mean measures both.
-    if {"mean_value", "mean_count"} <= set(compat.structure_names(type_spec)):
-        return True
-    return any(
-        _is_of_a_mean(element)
-        for _, element in compat.structure.iter_elements(type_spec)
-    )
 
 
 def _denominators(state: Any) -> Iterator[Any]:

@@ -15,6 +15,7 @@ import tensorflow_federated as tff
 from typing_extensions import Unpack
 
 from tff_drift import checks, client_works, optimizers
+from tff_drift.aggregators import wrapping
 from tff_drift.algorithms import adabest_beta
 from tff_drift.algorithms.composition import StatefulLearningProcess, compose
 from tff_drift.algorithms.options import StatefulOptions, explicit_options, split
@@ -23,10 +24,9 @@ from tff_drift.algorithms.server_steps import (
     CorrectedCloudStep,
     ServerResult,
     ServerState,
-    refuse_clipping,
 )
 from tff_drift.method_specs import Cost, Method, Option, register
-from tff_drift.tensors import Tensors, global_norm
+from tff_drift.tensors import Tensors, global_norm, minus
 
 _NEVER = -1
 
@@ -93,7 +93,7 @@ class AdaBestStep(CorrectedCloudStep):
         """Raises a `ValueError` if β is chosen from updates that are clipped."""
         if self._rule.automatic:
             remedy = "Give beta a number in place of 'auto'."
-            refuse_clipping(model_aggregator, remedy)
+            wrapping.refuse_clipping(model_aggregator, remedy)
 
     def initial_state(self, trainable: Tensors) -> ServerState:
         """Returns the aggregate model θ̄⁰ = θ⁰."""
@@ -123,9 +123,7 @@ class AdaBestStep(CorrectedCloudStep):
         beta, beta_state = adabest_beta.choose_beta(
             self._rule, state["beta"], cohort, tf.square(global_norm(pseudo_gradient))
         )
-        aggregate = tuple(
-            x - g for x, g in zip(trainable, pseudo_gradient, strict=True)
-        )
+        aggregate = minus(trainable, pseudo_gradient)
         h = tuple(
             tf.cast(beta, new.dtype) * (old - new)
             for old, new in zip(state["aggregate_model"], aggregate, strict=True)
@@ -142,7 +140,7 @@ class AdaBestStep(CorrectedCloudStep):
             new_state["clients_seen"] = state["clients_seen"] + cohort.num_clients
         return ServerResult(
             new_state,
-            tuple(model - step for model, step in zip(aggregate, h, strict=True)),
+            minus(aggregate, h),
             collections.OrderedDict(gradient_estimate_norm=h_norm, beta=beta),
         )
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import tensorflow_federated as tff
 
 from tff_drift import checks, compat
+from tff_drift.aggregators import wrapping
 from tff_drift.algorithms.composition import ComposedLearningProcess
 from tff_drift.algorithms.composition.server_state import (
     STATE_NAMES,
@@ -24,15 +25,14 @@ class AppendedStep(NamedTuple):
 
     Attributes:
       name: The name of its part of state, hyperparameters and metrics.
-      initial_state: Builds its state E before the first round, an `OrderedDict` of
-        scalars, in the current graph.
+      initial_state: Its state E before the first round, NumPy's scalars by name.
       hparams: Which entries of the state are hyperparameters.
       step: `(<W, E> -> <weights=W, state=E, metrics=...>)`.
       settings: What it was built with, in JSON values.
     """
 
     name: str
-    initial_state: Callable[[], collections.OrderedDict[str, Any]]
+    initial_state: collections.OrderedDict[str, Any]
     hparams: tuple[str, ...]
     step: compat.Computation
     settings: Mapping[str, Any]
@@ -59,13 +59,13 @@ def append_step(
     initialize, next_fn = wrapper.initialize(), wrapper.next(process.next)
     accessors = wrapper.accessors()
     if isinstance(process, ComposedLearningProcess):
-        rebuilt = process.rebuilt(
-            initialize, next_fn, accessors, wrapper.next_at_clients
+        return process.rebuilt(
+            initialize,
+            next_fn,
+            accessors,
+            wrapper.next_at_clients,
+            {appended.name: dict(appended.settings)},
         )
-        rebuilt.needs_full_participation = process.needs_full_participation
-        rebuilt.weight_places = process.weight_places
-        rebuilt.settings = {**process.settings, appended.name: dict(appended.settings)}
-        return rebuilt
     return tff.learning.templates.LearningProcess(
         initialize,
         next_fn,
@@ -120,14 +120,10 @@ class _Wrapper:
 
         @compat.tf_computation(base_type)
         def initial(base: Any) -> Any:
-            return self._wrapped(base, appended.initial_state())
+            return self._wrapped(base, appended.initial_state)
 
         self._initial = initial
         self._state_type = state_type = initial.type_signature.result
-
-        @compat.tf_computation(state_type)
-        def unwrap(state: Any) -> Any:
-            return _unwrapped(state)
 
         @compat.tf_computation(
             base_type,
@@ -137,7 +133,8 @@ class _Wrapper:
         def finish(base: Any, weights: Any, own: Any) -> Any:
             return self._wrapped(replace(base, global_model_weights=weights), own)
 
-        self._unwrap, self._finish = unwrap, finish
+        self._unwrap = compat.tf_computation(_unwrapped, state_type)
+        self._finish = finish
         self._parameter_types = (
             compat.FederatedType(state_type, compat.SERVER),
             process.next.type_signature.parameter[1],
@@ -186,10 +183,7 @@ class _Wrapper:
             self._appended.step,
             (output.state.global_model_weights, state.finalizer[name]),
         )
-        metrics = collections.OrderedDict(
-            (each, output.metrics[each])
-            for each in compat.structure_names(output.metrics.type_signature.member)
-        )
+        metrics = wrapping.parts_of(output.metrics)
         metrics[name] = stepped["metrics"]
         new_state = compat.federated_map(
             self._finish, (output.state, stepped["weights"], stepped["state"])

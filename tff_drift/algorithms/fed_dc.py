@@ -24,7 +24,7 @@ from tff_drift.algorithms.server_steps import (
     ServerStep,
 )
 from tff_drift.method_specs import Cost, Method, Option, register
-from tff_drift.tensors import Tensors, from_vector, global_norm, to_vector
+from tff_drift.tensors import Tensors, from_vector, global_norm, minus, to_vector
 
 _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 
@@ -117,7 +117,7 @@ class FedDcStep(ServerStep):
         del state
         return ServerResult(
             collections.OrderedDict(direction=cohort.message),
-            tuple(x - g for x, g in zip(trainable, pseudo_gradient, strict=True)),
+            minus(trainable, pseudo_gradient),
             collections.OrderedDict(direction_norm=global_norm(cohort.message)),
         )
 

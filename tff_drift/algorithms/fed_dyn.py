@@ -32,7 +32,7 @@ from tff_drift.algorithms.server_steps import (
     ServerState,
 )
 from tff_drift.method_specs import Cost, Method, Option, register
-from tff_drift.tensors import Tensors, global_norm
+from tff_drift.tensors import Tensors, global_norm, minus
 
 
 class FedDynWork(client_works.LocalSgd):
@@ -117,16 +117,14 @@ class FedDynStep(CorrectedCloudStep):
         h = tuple(
             old + share * g for old, g in zip(before, pseudo_gradient, strict=True)
         )
-        aggregate = tuple(
-            x - g for x, g in zip(trainable, pseudo_gradient, strict=True)
-        )
+        aggregate = minus(trainable, pseudo_gradient)
         measurements = collections.OrderedDict(gradient_estimate_norm=global_norm(h))
         measurements.update(
             growth_condition(before, pseudo_gradient, tf.cast(share, tf.float32))
         )
         return ServerResult(
             collections.OrderedDict(gradient_estimate=h, aggregate_model=aggregate),
-            tuple(model - old for model, old in zip(aggregate, h, strict=True)),
+            minus(aggregate, h),
             measurements,
         )
 

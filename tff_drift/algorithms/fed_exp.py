@@ -14,6 +14,7 @@ import tensorflow_federated as tff
 from typing_extensions import Unpack
 
 from tff_drift import checks, client_works, optimizers
+from tff_drift.aggregators import wrapping
 from tff_drift.algorithms.composition import compose
 from tff_drift.algorithms.options import TrainingOptions, explicit_options, split
 from tff_drift.algorithms.server_steps import (
@@ -21,10 +22,9 @@ from tff_drift.algorithms.server_steps import (
     ServerResult,
     ServerState,
     ServerStep,
-    refuse_clipping,
 )
 from tff_drift.method_specs import Cost, Method, Option, register
-from tff_drift.tensors import Tensors, global_norm, scaled
+from tff_drift.tensors import Tensors, global_norm, minus, scaled
 
 
 class FedExpWork(client_works.ProximalSgd):
@@ -64,7 +64,7 @@ class FedExpStep(ServerStep):
         """Raises a `ValueError` if it clips, and ‖Δ_i‖² cannot be clipped alike."""
         if not self._of_messages:
             remedy = "build_fed_exp has a message_aggregator that can clip alike."
-            refuse_clipping(model_aggregator, remedy)
+            wrapping.refuse_clipping(model_aggregator, remedy)
 
     def initial_state(self, trainable: Tensors) -> ServerState:
         """Returns the initial model as that of the round before."""
@@ -86,10 +86,9 @@ class FedExpStep(ServerStep):
             squared_norm = cohort.message
         of_mean = tf.square(global_norm(pseudo_gradient))
         rate = tf.maximum(1.0, squared_norm / (2 * (of_mean + self._epsilon)))
-        moves = scaled(pseudo_gradient, rate)
         return ServerResult(
             collections.OrderedDict(last_model=tuple(trainable)),
-            tuple(x - move for x, move in zip(trainable, moves, strict=True)),
+            minus(trainable, scaled(pseudo_gradient, rate)),
             collections.OrderedDict(extrapolation=rate),
         )
 
@@ -183,7 +182,7 @@ def build_fed_exp(
         remedy = (
             "Give message_aggregator one that clips the squares of the norms alike."
         )
-        refuse_clipping(shared.get("model_aggregator"), remedy)
+        wrapping.refuse_clipping(shared.get("model_aggregator"), remedy)
     kind = tff.aggregators.UnweightedAggregationFactory
     if message_aggregator is None and isinstance(shared.get("model_aggregator"), kind):
         # Both means have the clients that do not count as zeros, or none.

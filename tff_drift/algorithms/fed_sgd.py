@@ -13,8 +13,9 @@ from tff_drift import checks, client_works
 from tff_drift.algorithms.composition import compose
 from tff_drift.algorithms.options import (
     ProcessOptions,
+    TrainingOptions,
     explicit_options,
-    refuse_local_options,
+    split,
 )
 from tff_drift.method_specs import Method, register
 
@@ -54,12 +55,21 @@ def build_fed_sgd(
       ValueError: If `server_learning_rate` is not a finite positive number, or an
         option of local training is given.
     """
+    local, shared = split(options, TrainingOptions)
     checks.check_positive("server_learning_rate", server_learning_rate)
+    schedule = shared.pop("client_rate_schedule", None)
+    # They may be there with the values for none.
+    for name, value in {**local, "client_rate_schedule": schedule}.items():
+        if value is not None and value != 0:
+            raise ValueError(
+                f"{name} is an option of local training, and FedSGD takes no local "
+                f"steps, found {checks.shown(value)}. Leave it out."
+            )
     return compose(
         model_fn,
         client_works.FullGradient(),
         tff.learning.optimizers.build_sgdm(float(server_learning_rate)),
-        **refuse_local_options(options, "FedSGD takes no local steps"),
+        **shared,
     )
 
 

@@ -16,7 +16,6 @@ from typing_extensions import Unpack
 
 from tff_drift import autograph, checks, client_works, compat, optimizers
 from tff_drift.algorithms import fed_avg
-from tff_drift.algorithms.composition import ComposedLearningProcess
 from tff_drift.algorithms.composition.server_state import Accessors
 from tff_drift.algorithms.composition.settings import digest_of
 from tff_drift.algorithms.options import TrainingOptions, explicit_options
@@ -104,7 +103,9 @@ def build_fed_share(
     sharing = tff.simulation.compose_dataset_computation_with_learning_process(
         add_shared, process
     )
-    shared = ComposedLearningProcess(
+    sizes = [len(tf.nest.flatten(batch)[0]) for batch in batches]
+    digest = digest_of([sizes, *tf.nest.flatten(batches)])
+    return process.rebuilt(
         sharing.initialize,
         sharing.next,
         Accessors(
@@ -113,18 +114,10 @@ def build_fed_share(
             sharing.get_hparams,
             sharing.set_hparams,
         ),
-        message_down=compat.to_type(()),
-        message_up=compat.to_type(()),
-    )
-    sizes = [len(tf.nest.flatten(batch)[0]) for batch in batches]
-    shared.settings = {
-        **process.settings,
-        "share": {
-            "local_epochs": local_epochs,
-            "batches_sha256": digest_of([sizes, *tf.nest.flatten(batches)]),
+        more_settings={
+            "share": {"local_epochs": local_epochs, "batches_sha256": digest}
         },
-    }
-    return shared
+    )
 
 
 def _concatenate(dataset: tf.data.Dataset, batch: Any) -> tf.data.Dataset:

@@ -174,19 +174,12 @@ class MetaStep:
         """
         check_process(process, self._spec.weights_type, META)
 
-        def initial_state() -> collections.OrderedDict[str, Any]:
-            return collections.OrderedDict(
-                [
-                    ("round_number", tf.constant(0, tf.int32)),
-                    (_RATE, tf.constant(self._rate, tf.float32)),
-                ]
-            )
-
+        initial_state = [("round_number", np.int32(0)), (_RATE, np.float32(self._rate))]
         return append_step(
             process,
             AppendedStep(
                 META,
-                initial_state,
+                collections.OrderedDict(initial_state),
                 (_RATE,),
                 _build_meta_step(self._spec, self._training, self._schedule),
                 {

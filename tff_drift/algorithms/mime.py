@@ -24,10 +24,11 @@ from tff_drift.algorithms.server_steps import (
     ServerState,
     ServerStep,
     StepAround,
+    take_step,
 )
 from tff_drift.method_specs import Cost, Method, register
 from tff_drift.optimizers.scheduled import pass_round
-from tff_drift.tensors import Tensors, from_vector
+from tff_drift.tensors import Tensors, from_vector, minus
 
 
 class MimeLiteWork(client_works.LocalSgd):
@@ -68,10 +69,7 @@ class MimeWork(MimeLiteWork):
 
     def minibatch_gradient(self, step: client_works.Step) -> Tensors:
         """Returns g(y) - g(x), of the same minibatch."""
-        return tuple(
-            g - g_x
-            for g, g_x in zip(step.gradients, step.initial_gradients, strict=True)
-        )
+        return minus(step.gradients, step.initial_gradients)
 
 
 class MimeStep(StepAround):
@@ -116,7 +114,9 @@ class MimeStep(StepAround):
         cohort: Cohort,
     ) -> ServerResult:
         """Takes the inner step and renews s."""
-        result = self.next_of_step(state, trainable, pseudo_gradient, cohort)
+        result = take_step(
+            self._step, state["step"], trainable, pseudo_gradient, cohort
+        )
         c = from_vector(cohort.message, trainable)
         if self._weight_decay:
             c = tuple(

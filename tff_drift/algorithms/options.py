@@ -249,31 +249,3 @@ def total_weight(
     if needs_examples or weighs_by_examples(options):
         return total_examples
     return num_clients
-
-
-def refuse_local_options(options: Mapping[str, Any], reason: str) -> dict[str, Any]:
-    """Returns the options of a method without local steps.
-
-    Args:
-      options: The options that a builder was called with. An option of local
-        training may be there with the value for none.
-      reason: Why the method has no local steps, a clause; for the message.
-
-    Returns:
-      `options` without those of local training.
-
-    Raises:
-      TypeError: If there is an option that no method has.
-      ValueError: If an option of local training is given.
-    """
-    split(options, TrainingOptions)
-    rest = {}
-    for name, value in options.items():
-        if name in ProcessOptions.__optional_keys__:
-            rest[name] = value
-        elif value is not None and value != 0:
-            raise ValueError(
-                f"{name} is an option of local training, and {reason}, found "
-                f"{checks.shown(value)}. Leave it out."
-            )
-    return rest

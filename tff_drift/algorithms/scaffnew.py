@@ -25,7 +25,7 @@ from tff_drift.algorithms.server_steps import (
     ServerStep,
 )
 from tff_drift.method_specs import Cost, Method, Option, register
-from tff_drift.tensors import Tensors, to_vector
+from tff_drift.tensors import Tensors, minus, to_vector
 
 _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 
@@ -144,7 +144,7 @@ class ScaffnewStep(ServerStep):
         """Takes the step."""
         return ServerResult(
             collections.OrderedDict(local_steps=self._draw(cohort.round_number + 1)),
-            tuple(x - g for x, g in zip(trainable, pseudo_gradient, strict=True)),
+            minus(trainable, pseudo_gradient),
             collections.OrderedDict(local_steps=state["local_steps"]),
         )
 

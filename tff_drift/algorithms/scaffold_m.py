@@ -29,7 +29,7 @@ from tff_drift.algorithms.server_steps import (
     ServerStep,
 )
 from tff_drift.method_specs import Cost, Method, register
-from tff_drift.tensors import Tensors, global_norm, to_vector
+from tff_drift.tensors import Tensors, global_norm, minus, to_vector
 
 _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 
@@ -106,7 +106,7 @@ class ScaffoldMStep(ServerStep):
         )
         return ServerResult(
             collections.OrderedDict(control_variate=h),
-            tuple(x - g for x, g in zip(trainable, pseudo_gradient, strict=True)),
+            minus(trainable, pseudo_gradient),
             collections.OrderedDict(control_variate_norm=global_norm(h)),
         )
 

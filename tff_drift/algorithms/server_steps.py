@@ -13,7 +13,6 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import autograph, checks, optimizers, returned
-from tff_drift.aggregators import wrapping
 from tff_drift.optimizers.scheduled import pass_round
 from tff_drift.tensors import Tensors
 
@@ -159,24 +158,6 @@ class ServerStep(abc.ABC):
         """Returns the state with other hyperparameters."""
         del hparams
         return state
-
-
-def refuse_clipping(model_aggregator: Any, remedy: str) -> None:
-    """Raises if updates are clipped whose mean is set against their unclipped norms.
-
-    Args:
-      model_aggregator: How updates are aggregated, see `ProcessOptions`.
-      remedy: What to do, for the message.
-
-    Raises:
-      ValueError: If it clips them, as far as `wrapping.clips` can tell.
-    """
-    if wrapping.clips(model_aggregator):
-        raise ValueError(
-            "model_aggregator must not clip where the server sets the mean of the "
-            "updates against the norms that they had before, found "
-            f"{checks.shown(model_aggregator)}. {remedy}"
-        )
 
 
 def take_step(
@@ -362,31 +343,18 @@ class StepAround(ServerStep):
         """Raises a `ValueError` unless the inner step goes with it."""
         self._step.check_aggregator(model_aggregator)
 
-    def next_of_step(
-        self,
-        state: ServerState,
-        trainable: Tensors,
-        pseudo_gradient: Tensors,
-        cohort: Cohort,
-    ) -> ServerResult:
-        """Takes the inner step; the arguments are those of `next`."""
-        return take_step(self._step, state["step"], trainable, pseudo_gradient, cohort)
-
     def pass_round(self, state: ServerState) -> ServerState:
         """Returns the state with that of the inner step after such a round."""
-        step = self._step.pass_round(state["step"])
-        returned.not_none(self._step, "pass_round", step)
+        step = returned.result_of(self._step.pass_round, state["step"])
         return collections.OrderedDict(state, step=step)
 
     def get_hparams(self, state: ServerState) -> collections.OrderedDict[str, Any]:
         """Returns the inner step's hyperparameters."""
-        hparams = self._step.get_hparams(state["step"])
-        return returned.not_none(self._step, "get_hparams", hparams)
+        return returned.result_of(self._step.get_hparams, state["step"])
 
     def set_hparams(self, state: ServerState, hparams: Any) -> ServerState:
         """Returns the state with other hyperparameters of the inner step."""
-        step = self._step.set_hparams(state["step"], hparams)
-        returned.not_none(self._step, "set_hparams", step)
+        step = returned.result_of(self._step.set_hparams, state["step"], hparams)
         return collections.OrderedDict(state, step=step)
 
 
@@ -410,14 +378,12 @@ class AveragedStep(StepAround):
 
     def control_variate(self, state: ServerState) -> Tensors:
         """Returns the inner step's control variate."""
-        variate = self._step.control_variate(state["step"])
-        return returned.not_none(self._step, "control_variate", variate)
+        return returned.result_of(self._step.control_variate, state["step"])
 
     def initial_state(self, trainable: Tensors) -> ServerState:
         """Returns the inner state with an average of no models."""
-        step = self._step.initial_state(trainable)
         return collections.OrderedDict(
-            step=returned.not_none(self._step, "initial_state", step),
+            step=returned.result_of(self._step.initial_state, trainable),
             average_model=tuple(trainable),
             total_weight=tf.constant(0.0),
         )
@@ -430,7 +396,9 @@ class AveragedStep(StepAround):
         cohort: Cohort,
     ) -> ServerResult:
         """Takes the inner step and averages its aggregate model."""
-        result = self.next_of_step(state, trainable, pseudo_gradient, cohort)
+        result = take_step(
+            self._step, state["step"], trainable, pseudo_gradient, cohort
+        )
         total = state["total_weight"] / self._growth + 1.0
         aggregate = aggregate_model(self._step, result.state, result.trainable)
         average = tuple(
@@ -445,18 +413,17 @@ class AveragedStep(StepAround):
 
     def message(self, state: ServerState) -> Any:
         """Returns the inner step's message."""
-        message = self._step.message(state["step"])
-        return returned.not_none(self._step, "message", message)
+        return returned.result_of(self._step.message, state["step"])
 
     def aggregate_model(self, state: ServerState, trainable: Tensors) -> Tensors:
-        """Returns the inner step's aggregate model."""
-        return self._step.aggregate_model(state["step"], trainable)
+        """Returns θ̂."""
+        del trainable
+        return tuple(state["average_model"])
 
     def replace_model(self, state: ServerState, trainable: Tensors) -> ServerState:
         """Returns the state with an average that starts anew."""
-        step = self._step.replace_model(state["step"], trainable)
         return collections.OrderedDict(
-            step=returned.not_none(self._step, "replace_model", step),
+            step=returned.result_of(self._step.replace_model, state["step"], trainable),
             average_model=tuple(trainable),
             total_weight=tf.zeros_like(state["total_weight"]),
         )

@@ -26,16 +26,18 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import autograph, tensors
+from tff_drift.client_works.full_gradient import FullGradient
 from tff_drift.client_works.local_models import LocalModel
 from tff_drift.client_works.local_sgd import LocalSgd
 from tff_drift.client_works.local_work import (
     LocalContext,
     LocalOutcome,
+    Step,
     reject_if_not_finite,
 )
 from tff_drift.client_works.round_state import RATE
 from tff_drift.layers import step_seed
-from tff_drift.tensors import Tensors, wide
+from tff_drift.tensors import Tensors
 
 
 class _Batches(NamedTuple):
@@ -140,7 +142,9 @@ def run_keep_trace(
         sgd, model, model.start(weights), batches, num_steps, rate, context
     )
     trainable = model.trainable(state)
-    state, gradient, evaluated = _evaluate(model, state, trainable, batches, num_steps)
+    state, gradient, evaluated = _evaluate(
+        model, state, trainable, batches, num_steps, context
+    )
     with tf.control_dependencies(
         [_assert_equal_epochs(traced, evaluated, local_epochs)]
     ):
@@ -214,32 +218,25 @@ def _evaluate(
     trainable: Tensors,
     batches: _Batches,
     first: tf.Tensor,
+    context: LocalContext,
 ) -> tuple[Any, Tensors, tf.Tensor]:
     """Returns the model state, ∇L on the batches from `first` on, the examples."""
+    whole = FullGradient()
 
-    def add(index: tf.Tensor, state: Any, sums: Any, num_examples: tf.Tensor) -> Any:
+    def add(index: tf.Tensor, state: Any, sums: Any) -> Any:
         result = model.gradients_at(trainable, state, *batches.read(index))
-        sums = tuple(
-            total
-            + tf.cast(result.num_examples, total.dtype) * tf.cast(gradient, total.dtype)
-            for total, gradient in zip(sums, result.gradients, strict=True)
-        )
-        return index + 1, result.model_state, sums, num_examples + result.num_examples
+        step = Step(trainable, result.gradients, result.num_examples)
+        sums, _ = whole.step(context, sums, step)
+        return index + 1, result.model_state, sums
 
-    zeros = tuple(tf.zeros_like(tensor, wide(tensor.dtype)) for tensor in trainable)
-    _, state, sums, num_examples = tf.while_loop(
+    _, state, sums = tf.while_loop(
         lambda index, *_: index < batches.count,
         add,
-        (first, state, zeros, tf.constant(0, tf.int64)),
+        (first, state, whole.init(context)),
         name="last_epoch",
     )
-    gradient = tuple(
-        tf.cast(
-            tf.math.divide_no_nan(total, tf.cast(num_examples, total.dtype)), x.dtype
-        )
-        for total, x in zip(sums, trainable, strict=True)
-    )
-    return state, gradient, num_examples
+    _, num_examples = sums
+    return state, whole.finish(context, sums, trainable), num_examples
 
 
 def _walk_back(

@@ -15,6 +15,7 @@ from tff_drift.client_works.keep_trace import run_keep_trace
 from tff_drift.client_works.local_sgd import LocalSgd, check_sgd_rate
 from tff_drift.client_works.local_work import ClientWork, RunWork
 from tff_drift.client_works.model_spec import ModelSpec
+from tff_drift.models.first_trace import nodes_of
 
 # Operations that draw other numbers each time that they run.
 _RANDOM = re.compile(
@@ -126,11 +127,7 @@ def _check_replay(spec: ModelSpec) -> None:
                 "UGA's gradient with local_epochs above 1 does not pass through that. "
                 "Compute with a changed weight in the layer, and do not assign it."
             )
-        graph = function.graph.as_graph_def()
-    nodes = [*graph.node]
-    for each in graph.library.function:
-        nodes.extend(each.node_def)
-    for node in nodes:
+    for node in nodes_of(function):
         if _RANDOM.fullmatch(node.op):
             raise ValueError(
                 f"model_fn: the model's operation {node.op} draws other numbers at "

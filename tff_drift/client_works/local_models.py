@@ -9,7 +9,7 @@ state of its metrics. Local training is written once, against `LocalModel`.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -18,8 +18,7 @@ import tensorflow_federated as tff
 from tff_drift import autograph
 from tff_drift.client_works.set_weights import may_be_set
 from tff_drift.layers import step_seed
-from tff_drift.models import example_weights
-from tff_drift.models.functional import labels_as_in_fit
+from tff_drift.models.functional import forward_pass
 from tff_drift.tensors import Tensors
 
 _SEED = "tff_drift/step_seed"
@@ -103,7 +102,6 @@ class LocalModel(abc.ABC):
             model_state=self.replace_trainable(result.model_state, trainable)
         )
 
-    @abc.abstractmethod
     def hessian_product(
         self,
         model_state: Any,
@@ -130,6 +128,25 @@ class LocalModel(abc.ABC):
         Raises:
           LookupError: If an operation of the backward pass has no gradient.
         """
+        weights = self._differentiated(model_state)
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            gradients = self.gradients(model_state, batch, seed).gradients
+        products = tape.gradient(
+            gradients,
+            weights,
+            output_gradients=list(vector_of(gradients)),
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
+        # A sum of slices, as embeddings have, does not know its shape.
+        return tuple(
+            tf.ensure_shape(product, weight.shape)
+            for product, weight in zip(_dense(products), weights, strict=True)
+        )
+
+    def _differentiated(self, model_state: Any) -> Sequence[Any]:
+        """Returns by what `gradients` differentiates, tensors or variables."""
+        return self.trainable(model_state)
 
     @abc.abstractmethod
     def metrics(self, model_state: Any, discard: tf.Tensor) -> Any:
@@ -152,6 +169,7 @@ class _VariableLocalModel(LocalModel):
         self._reset_metrics = autograph.of_user(model.reset_metrics)
         self._report_metrics = autograph.of_user(model.report_local_unfinalized_metrics)
         self._weights = tff.learning.models.ModelWeights.from_model(model)
+        self._trainable = tf.nest.flatten(self._weights.trainable)
         self._seed = tf.Variable(tf.zeros([2], tf.int64), trainable=False)
 
     def start(self, weights: tff.learning.models.ModelWeights) -> Any:
@@ -161,10 +179,7 @@ class _VariableLocalModel(LocalModel):
         return ()
 
     def trainable(self, model_state: Any) -> Tensors:
-        return tuple(
-            variable.read_value()
-            for variable in tf.nest.flatten(self._weights.trainable)
-        )
+        return tuple(variable.read_value() for variable in self._trainable)
 
     def non_trainable(self, weights: tff.learning.models.ModelWeights) -> Tensors:
         return tuple(
@@ -173,24 +188,22 @@ class _VariableLocalModel(LocalModel):
         )
 
     def replace_trainable(self, model_state: Any, trainable: Tensors) -> Any:
-        variables = tf.nest.flatten(self._weights.trainable)
-        for variable, value in zip(variables, trainable, strict=True):
+        for variable, value in zip(self._trainable, trainable, strict=True):
             variable.assign(value)
         return model_state
 
     def gradients(self, model_state: Any, batch: Any, seed: tf.Tensor) -> StepResult:
-        variables = tf.nest.flatten(self._weights.trainable)
         before = _operations()
         self._seed.assign(seed)
         with step_seed.step_seed(self._seed), tf.GradientTape() as tape:
             output = self._forward_pass(batch, training=True)
         # Nobody sees what was done eagerly.
         self.sets_weights = tf.executing_eagerly() or may_be_set(
-            variables, _operations()[len(before) :]
+            self._trainable, _operations()[len(before) :]
         )
         gradients = tape.gradient(
             output.loss,
-            variables,
+            self._trainable,
             unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
         if output.num_examples is None:
@@ -201,17 +214,8 @@ class _VariableLocalModel(LocalModel):
             _dense(gradients), tf.cast(num_examples, tf.int64), model_state
         )
 
-    def hessian_product(
-        self,
-        model_state: Any,
-        batch: Any,
-        seed: tf.Tensor,
-        vector_of: Callable[[Tensors], Tensors],
-    ) -> Tensors:
-        with tf.GradientTape() as tape:
-            gradients = self.gradients(model_state, batch, seed).gradients
-        variables = tf.nest.flatten(self._weights.trainable)
-        return _differentiate(tape, gradients, variables, vector_of(gradients))
+    def _differentiated(self, model_state: Any) -> Sequence[Any]:
+        return self._trainable
 
     def metrics(self, model_state: Any, discard: tf.Tensor) -> Any:
         def reset() -> tf.Tensor:
@@ -249,8 +253,6 @@ class _FunctionalLocalModel(LocalModel):
 
     def gradients(self, model_state: Any, batch: Any, seed: tf.Tensor) -> StepResult:
         trainable, rest, metrics_state = model_state
-        features, labels, of_examples = example_weights.split(batch)
-        weighted = example_weights.as_argument(of_examples)
         self._seed.assign(seed)
         with step_seed.step_seed(self._seed), tf.GradientTape() as tape:
             tape.watch(trainable)
@@ -260,45 +262,19 @@ class _FunctionalLocalModel(LocalModel):
                     self._model.initial_weights, (trainable, rest), strict=True
                 )
             )
-            predict_on_batch = autograph.of_user(self._model.predict_on_batch)
-            output = predict_on_batch(weights, features, training=True)
-            labels = labels_as_in_fit(self._model, labels, output)
-            loss = autograph.of_user(self._model.loss)(
-                output=output, label=labels, **weighted
-            )
+            output, update_metrics = forward_pass(self._model, weights, batch)
         gradients = tape.gradient(
-            loss, trainable, unconnected_gradients=tf.UnconnectedGradients.ZERO
+            output.loss, trainable, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
-        num_examples = tf.shape(tf.nest.flatten(output)[0])[0]
-        new_metrics_state = autograph.of_user(self._model.update_metrics_state)(
-            self._pack_metrics(metrics_state),
-            batch_output=tff.learning.models.BatchOutput(
-                loss=loss, predictions=output, num_examples=num_examples
-            ),
-            labels=labels,
-            **weighted,
-        )
+        new_metrics_state = update_metrics(self._pack_metrics(metrics_state))
         return StepResult(
             _dense(gradients),
-            tf.cast(num_examples, tf.int64),
+            tf.cast(output.num_examples, tf.int64),
             (trainable, rest, _flat(new_metrics_state)),
         )
 
     def _pack_metrics(self, metrics_state: Tensors) -> Any:
         return tf.nest.pack_sequence_as(self._metrics_state, metrics_state)
-
-    def hessian_product(
-        self,
-        model_state: Any,
-        batch: Any,
-        seed: tf.Tensor,
-        vector_of: Callable[[Tensors], Tensors],
-    ) -> Tensors:
-        trainable = self.trainable(model_state)
-        with tf.GradientTape() as tape:
-            tape.watch(trainable)
-            gradients = self.gradients(model_state, batch, seed).gradients
-        return _differentiate(tape, gradients, trainable, vector_of(gradients))
 
     def metrics(self, model_state: Any, discard: tf.Tensor) -> Any:
         return tf.cond(
@@ -342,22 +318,6 @@ def _graph_seed() -> tf.Variable:
     if not shared:
         shared.append(tf.Variable(tf.zeros([2], tf.int64), trainable=False))
     return shared[0]
-
-
-def _differentiate(
-    tape: tf.GradientTape, gradients: Tensors, weights: Any, vector: Tensors
-) -> Tensors:
-    products = tape.gradient(
-        gradients,
-        weights,
-        output_gradients=list(vector),
-        unconnected_gradients=tf.UnconnectedGradients.ZERO,
-    )
-    # A sum of slices, as embeddings have, does not know its shape.
-    return tuple(
-        tf.ensure_shape(product, weight.shape)
-        for product, weight in zip(_dense(products), weights, strict=True)
-    )
 
 
 def _dense(gradients: Any) -> Tensors:

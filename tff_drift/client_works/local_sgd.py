@@ -13,7 +13,7 @@ from tff_drift import autograph, checks, compat, optimizers, returned
 from tff_drift.client_works.local_work import LocalContext, LocalWork, Step
 from tff_drift.client_works.model_spec import ModelSpec
 from tff_drift.optimizers.conversion import is_sgd
-from tff_drift.tensors import Tensors, clipped, clipped_product, from_vector
+from tff_drift.tensors import Tensors, clipped, clipped_product, from_vector, minus
 
 _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 
@@ -142,12 +142,10 @@ class LocalSgd(LocalWork):
             context.initial_trainable,
         )
         fresh = autograph.of_user(self._optimizer.initialize)(specs)
-        name = "initial_optimizer_state"
-        own = self.initial_optimizer_state(context, fresh)
-        state = returned.not_none(self, name, own)
+        state = returned.result_of(self.initial_optimizer_state, context, fresh)
         set_hparams = autograph.of_user(self._optimizer.set_hparams)
         state = set_hparams(state, context.hparams)
-        vector = returned.not_none(self, "correction", self.correction(context))
+        vector = returned.result_of(self.correction, context)
         correction: Tensors = ()
         if not (isinstance(vector, tuple) and not vector):
             x = context.initial_trainable
@@ -228,8 +226,8 @@ class LocalSgd(LocalWork):
             return self.local_gradients(direction, y)
         mu = self._strength(context)
         if not self.clips_without_pull:
-            return self.local_gradients(_plus(direction, _times(mu, _minus(y, x))), y)
-        direction = self.local_gradients(_minus(direction, _times(mu, x)), y)
+            return self.local_gradients(_plus(direction, _times(mu, minus(y, x))), y)
+        direction = self.local_gradients(minus(direction, _times(mu, x)), y)
         return _plus(direction, _times(mu, y))
 
     def local_gradients(self, gradients: Tensors, trainable: Tensors) -> Tensors:
@@ -370,7 +368,7 @@ class LocalSgd(LocalWork):
     def finish(self, context: LocalContext, state: Any, trainable: Tensors) -> Tensors:
         """Returns the pseudo-gradient Δ_i = x - y_i."""
         del state
-        return _minus(context.initial_trainable, trainable)
+        return minus(context.initial_trainable, trainable)
 
 
 def _has_momentum(optimizer_state: Any) -> bool:
@@ -385,10 +383,6 @@ def _plus(tensors: Tensors, others: Tensors) -> Tensors:
         if others
         else tensors
     )
-
-
-def _minus(tensors: Tensors, others: Tensors) -> Tensors:
-    return tuple(a - b for a, b in zip(tensors, others, strict=True))
 
 
 def _times(factor: Any, tensors: Tensors) -> Tensors:

@@ -59,15 +59,14 @@ def build_round_state(
       ValueError: If there is a schedule and no learning rate for it.
     """
     with tf.Graph().as_default():
-        hparams = work.initial_hparams()
-        has_rate = RATE in returned.not_none(work, "initial_hparams", hparams)
-    if rate_schedule is not None and not has_rate:
-        raise ValueError(
-            "client_rate_schedule needs a client optimizer with a learning rate "
-            "among its hyperparameters; this one has none. Leave the schedule out."
-        )
+        has_rate = RATE in returned.result_of(work.initial_hparams)
     schedule = None
     if rate_schedule is not None:
+        if not has_rate:
+            raise ValueError(
+                "client_rate_schedule needs a client optimizer with a learning rate "
+                "among its hyperparameters; this one has none. Leave the schedule out."
+            )
         schedule = schedules.as_schedule(rate_schedule, "client_rate_schedule")
     hparams_of_round = _apply_schedule(schedule)
 

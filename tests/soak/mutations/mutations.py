@@ -163,12 +163,17 @@ MUTATIONS = [
             Change(FED_DYN, "mu = self.prox", "mu = -self.prox"),
         ],
     ),
-    _mutation("FedDyn: θ̄ + h for θ̄ - h", FED_DYN, "model - old for", "model + old for"),
+    _mutation(
+        "FedDyn: θ̄ + h for θ̄ - h",
+        FED_DYN,
+        "minus(aggregate, h)",
+        "tuple(map(sum, zip(aggregate, h)))",
+    ),
     _mutation(
         "FedDyn: θ̄ - h of the round before",
         FED_DYN,
-        "in zip(aggregate, h, strict=True)",
-        "in zip(aggregate, before, strict=True)",
+        "minus(aggregate, h)",
+        "minus(aggregate, before)",
     ),
     _mutation(
         "FedDyn: Theorem 3.1 without the 2",
@@ -197,7 +202,10 @@ MUTATIONS = [
         'last_round=context.client_state["last_round"]',
     ),
     _mutation(
-        "AdaBest: θ̄ + h for θ̄ - h", ADABEST, "model - step for", "model + step for"
+        "AdaBest: θ̄ + h for θ̄ - h",
+        ADABEST,
+        "minus(aggregate, h)",
+        "tuple(map(sum, zip(aggregate, h)))",
     ),
     _mutation(
         "AdaBest: θ for θ̄ in h",
@@ -286,13 +294,13 @@ MUTATIONS = [
             ),
             Change(
                 LOCAL,
-                "self.local_gradients(_plus(direction, _times(mu, _minus(y, x))), y)",
-                "_plus(direction, _times(mu, _minus(y, x)))",
+                "self.local_gradients(_plus(direction, _times(mu, minus(y, x))), y)",
+                "_plus(direction, _times(mu, minus(y, x)))",
             ),
             Change(
                 LOCAL,
-                "self.local_gradients(_minus(direction, _times(mu, x)), y)",
-                "_minus(direction, _times(mu, x))",
+                "self.local_gradients(minus(direction, _times(mu, x)), y)",
+                "minus(direction, _times(mu, x))",
             ),
         ],
     ),

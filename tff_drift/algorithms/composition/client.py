@@ -85,13 +85,13 @@ def build_client_half(
         gradient = _build_gradient(
             spec, rounds, data_type, client_weighting, loop_implementation
         )
-        message_type = with_cohort_gradient(
-            server_message_type, gradient.type_signature.result.message
-        )
+        parts = [(COHORT_GRADIENT, gradient.type_signature.result.message)]
+        if not is_empty(server_message_type):
+            parts.insert(0, (SERVER, server_message_type))
+        message_type = compat.to_type(collections.OrderedDict(parts))
 
     def client_update(state: Any, weights: Any, message: Any, client: Any) -> Any:
-        prepared = work.prepare(spec, loop_implementation)
-        run = returned.not_none(work, "prepare", prepared)
+        run = returned.result_of(work.prepare, spec, loop_implementation)
         run_gradient = None
         if work.needs_full_gradient:
             run_gradient = client_works.FullGradient().prepare(
@@ -137,7 +137,8 @@ def build_client_half(
                     client_works.ClientOutput,
                     remedy="Return ClientOutput(client_state, message).",
                 )
-            weight = _weight_unless(idle, weight)
+            # It would otherwise hold the mean back where it was.
+            weight = tf.where(idle, tf.constant(0.0), weight)
             result = collections.OrderedDict(
                 update=tf.nest.pack_sequence_as(weights.trainable, outcome.update),
                 weight=weight,
@@ -176,22 +177,6 @@ def build_client_half(
     )
 
 
-def with_cohort_gradient(server_message: Any, gradient: Any) -> Any:
-    """Returns what clients receive where the mean of their gradients comes first.
-
-    Args:
-      server_message: The server's message, or its type.
-      gradient: The mean gradient, or its type.
-    """
-    message = collections.OrderedDict()
-    if not (isinstance(server_message, compat.Type) and is_empty(server_message)):
-        message[SERVER] = server_message
-    message[COHORT_GRADIENT] = gradient
-    if isinstance(gradient, compat.Type):
-        return compat.to_type(message)
-    return compat.federated_zip(message)
-
-
 def _build_gradient(
     spec: client_works.ModelSpec,
     rounds: round_state.RoundState,
@@ -221,7 +206,7 @@ def _build_gradient(
             )
             return collections.OrderedDict(
                 message=tensors.to_vector(outcome.update),
-                weight=_weight_unless(outcome.rejected, weight),
+                weight=tf.where(outcome.rejected, tf.constant(0.0), weight),
             )
 
         return of_client(state, weights, client)
@@ -270,15 +255,6 @@ def _weighed(
     return outcome, weight
 
 
-def _weight_unless(idle: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
-    """Returns a client's weight, 0 where it does not count.
-
-    So it is if the update was rejected, and if the client trained on nothing: it would
-    otherwise hold the mean back where it was.
-    """
-    return tf.where(idle, tf.constant(0.0), weight)
-
-
 def _initial_state(
     spec: client_works.ModelSpec,
     work: client_works.ClientWork,
@@ -290,8 +266,7 @@ def _initial_state(
     zeros = np.zeros(vector_type.shape, vector_type.dtype)
     state: Any = collections.OrderedDict()
     if work.keeps_client_state:
-        own = work.initial_client_state(zeros)
-        state = returned.not_none(work, "initial_client_state", own)
+        state = returned.result_of(work.initial_client_state, zeros)
     what = f"What initial_client_state of {type(work).__name__} returns"
     checks.check_instance(
         what, state, Mapping, "a dictionary, such as OrderedDict(sum=zeros)"

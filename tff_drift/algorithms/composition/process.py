@@ -17,6 +17,7 @@ from tff_drift.models import WeightPlaces
 
 # The name under which `next` returns the cohort's new client states.
 CLIENT_STATES = "client_states"
+_Rebuild = Callable[[compat.Computation], compat.Computation]
 
 
 class ComposedLearningProcess(tff.learning.templates.LearningProcess):
@@ -68,8 +69,9 @@ class ComposedLearningProcess(tff.learning.templates.LearningProcess):
         initialize: compat.Computation,
         next_fn: compat.Computation,
         accessors: Accessors,
-        rebuild_next_at_clients: Callable[[compat.Computation], compat.Computation],
-    ) -> ComposedLearningProcess:
+        rebuild_next_at_clients: _Rebuild | None = None,
+        more_settings: Mapping[str, Any] | None = None,
+    ) -> Any:
         """Returns a process like this one, of other computations.
 
         Args:
@@ -78,16 +80,25 @@ class ComposedLearningProcess(tff.learning.templates.LearningProcess):
           accessors: The other computations.
           rebuild_next_at_clients: Makes `next_at_clients` of this process's, if its
             clients keep a state.
+          more_settings: What it was built with besides.
         """
-        del rebuild_next_at_clients
-        return ComposedLearningProcess(
+        rebuilt = type(self)(
             initialize,
             next_fn,
             accessors,
             message_down=self.message_down,
             message_up=self.message_up,
             num_clients=self.num_clients,
+            **self._of_clients(rebuild_next_at_clients),
         )
+        rebuilt.needs_full_participation = self.needs_full_participation
+        rebuilt.weight_places = self.weight_places
+        rebuilt.settings = {**self.settings, **(more_settings or {})}
+        return rebuilt
+
+    def _of_clients(self, rebuild: Any) -> dict[str, Any]:
+        """Returns the further arguments of a process whose clients keep a state."""
+        return {}
 
     def __repr__(self) -> str:
         return summaries.text(type(self).__name__, self._summary())
@@ -182,24 +193,11 @@ class StatefulLearningProcess(ComposedLearningProcess):
         """`next` on a list for each tensor of the clients' data."""
         return build_next_of_columns(self.next, self.initial_client_state)
 
-    def rebuilt(
-        self,
-        initialize: compat.Computation,
-        next_fn: compat.Computation,
-        accessors: Accessors,
-        rebuild_next_at_clients: Callable[[compat.Computation], compat.Computation],
-    ) -> StatefulLearningProcess:
-        """See `ComposedLearningProcess.rebuilt`."""
-        return StatefulLearningProcess(
-            initialize,
-            next_fn,
-            accessors,
-            initial_client_state=self.initial_client_state,
-            message_down=self.message_down,
-            message_up=self.message_up,
-            build_next_at_clients=lambda: rebuild_next_at_clients(self.next_at_clients),
-            num_clients=self.num_clients,
-        )
+    def _of_clients(self, rebuild: Any) -> dict[str, Any]:
+        return {
+            "initial_client_state": self.initial_client_state,
+            "build_next_at_clients": lambda: rebuild(self.next_at_clients),
+        }
 
     def _kept(self) -> str:
         client_data: Any = self.next.type_signature.parameter[1]

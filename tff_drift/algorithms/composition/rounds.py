@@ -17,7 +17,11 @@ import tensorflow_federated as tff
 
 from tff_drift import aggregators, compat
 from tff_drift.algorithms.composition.aggregation import CohortAggregation, is_empty
-from tff_drift.algorithms.composition.client import ClientHalf, with_cohort_gradient
+from tff_drift.algorithms.composition.client import (
+    COHORT_GRADIENT,
+    SERVER,
+    ClientHalf,
+)
 from tff_drift.algorithms.composition.process import (
     CLIENT_STATES,
     ComposedLearningProcess,
@@ -121,7 +125,7 @@ def _build_run_round(parts: Parts) -> RunRound:
         sums = compat.federated_sum(trained.sums)
         reports = collections.OrderedDict(sums=sums)
         if aggregation.mean_message_type is not None:
-            reports = collections.OrderedDict(message=messages.result, sums=sums)
+            reports["message"] = messages.result
         stepped = compat.federated_map(
             parts.server.next,
             (
@@ -154,32 +158,28 @@ def _build_run_round(parts: Parts) -> RunRound:
             aggregator=aggregated.state,
             finalizer=stepped.state,
         )
-        return compat.federated_zip(new_state), metrics, _client_states(parts, trained)
+        client_states = None
+        if parts.client.initial_state is not None:
+            client_states = compat.federated_zip(
+                collections.OrderedDict(index=trained.index, state=trained.state)
+            )
+        return compat.federated_zip(new_state), metrics, client_states
 
     return run_round
 
 
 def _broadcast_message(parts: Parts, state: Any, messages: Any) -> tuple[Any, ...]:
     """Returns what the server sends besides the model: nothing, or one message."""
-    message: Any = parts.message.type_signature.result
-    if not is_empty(message):
+    message = collections.OrderedDict[str, Any]()
+    if not is_empty(parts.message.type_signature.result):
         argument = state.finalizer
         if parts.aggregation.has_control_variate:
             argument = argument, parts.aggregation.control_variate(state.aggregator)
-        message = compat.federated_map(parts.message, argument)
-    if messages is not None:
-        message = with_cohort_gradient(message, messages.result)
-    elif isinstance(message, compat.Type):
-        return ()
-    return (compat.federated_broadcast(message),)
-
-
-def _client_states(parts: Parts, trained: Any) -> Any:
-    if parts.client.initial_state is None:
-        return None
-    return compat.federated_zip(
-        collections.OrderedDict(index=trained.index, state=trained.state)
-    )
+        message[SERVER] = compat.federated_map(parts.message, argument)
+    if messages is None:
+        return tuple(map(compat.federated_broadcast, message.values()))
+    message[COHORT_GRADIENT] = messages.result
+    return (compat.federated_broadcast(compat.federated_zip(message)),)
 
 
 def _build_next(

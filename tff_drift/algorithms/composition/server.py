@@ -49,10 +49,10 @@ class ServerHalf(NamedTuple):
 
     Attributes:
       initialize: `( -> S@SERVER)`.
-      next: `(<F, R, W, T, <message, sums>> -> <state=F, weights=W, measurements,
+      next: `(<F, R, W, T, <sums, message>> -> <state=F, weights=W, measurements,
         drift>)`: the server step, of the finalizer's state, the round's state, the
-        weights, the mean pseudo-gradient, the mean of the clients' messages if these
-        are averaged, and the sums of what clients report.
+        weights, the mean pseudo-gradient, the sums of what clients report, and the
+        mean of their messages if these are averaged.
       accessors: The process's other computations.
     """
 
@@ -79,8 +79,7 @@ def build_message(
     """
 
     def message_of_step(state: Any) -> Any:
-        message = server_step.message(state)
-        return returned.not_none(server_step, "message", message)
+        return returned.result_of(server_step.message, state)
 
     if control_variate_type is None:
         return compat.tf_computation(message_of_step, step_state_type)
@@ -103,8 +102,8 @@ def build_initial_step_state(
 
     @compat.tf_computation(spec.weights_type)
     def initial_step_state(weights: Any) -> Any:
-        state = server_step.initial_state(tuple(tf.nest.flatten(weights.trainable)))
-        return returned.not_none(server_step, "initial_state", state)
+        trainable = tuple(tf.nest.flatten(weights.trainable))
+        return returned.result_of(server_step.initial_state, trainable)
 
     return initial_step_state
 
@@ -152,9 +151,7 @@ def build_server_half(
     state_type = initialize.type_signature.result.member
     reports_type = collections.OrderedDict[str, Any](sums=SUMS_TYPE)
     if aggregation.mean_message_type is not None:
-        reports_type = collections.OrderedDict(
-            message=aggregation.mean_message_type, sums=SUMS_TYPE
-        )
+        reports_type["message"] = aggregation.mean_message_type
     return ServerHalf(
         initialize,
         _build_next(
@@ -281,11 +278,9 @@ def _build_accessors(
 ) -> Accessors:
     def deployed(state: Any) -> Any:
         flat = tuple(tf.nest.flatten(state.global_model_weights.trainable))
-        if evaluated_model == AGGREGATE:
-            return aggregate_model(server_step, state.finalizer, flat)
-        if evaluated_model == AVERAGE:
-            return state.finalizer["average_model"]
-        return flat
+        if evaluated_model == CLOUD:
+            return flat
+        return aggregate_model(server_step, state.finalizer, flat)
 
     @compat.tf_computation(state_type)
     def get_model_weights(state: Any) -> Any:
@@ -300,19 +295,14 @@ def _build_accessors(
     @compat.tf_computation(state_type, state_type.global_model_weights)
     def set_model_weights(state: Any, weights: Any) -> Any:
         flat = tuple(tf.nest.flatten(weights.trainable))
-        replaced = server_step.replace_model(state.finalizer, flat)
-        return replace(
-            state,
-            global_model_weights=weights,
-            finalizer=returned.not_none(server_step, "replace_model", replaced),
-        )
+        replaced = returned.result_of(server_step.replace_model, state.finalizer, flat)
+        return replace(state, global_model_weights=weights, finalizer=replaced)
 
     @compat.tf_computation(state_type)
     def get_hparams(state: Any) -> Any:
-        of_step = server_step.get_hparams(state.finalizer)
         return collections.OrderedDict(
             client_work=state.client_work["hparams"],
-            finalizer=returned.not_none(server_step, "get_hparams", of_step),
+            finalizer=returned.result_of(server_step.get_hparams, state.finalizer),
         )
 
     @compat.tf_computation(state_type, get_hparams.type_signature.result)
@@ -320,16 +310,10 @@ def _build_accessors(
         client_work = collections.OrderedDict(
             state.client_work, hparams=hparams["client_work"]
         )
-        finalizer = server_step.set_hparams(state.finalizer, hparams["finalizer"])
-        return replace(
-            state,
-            client_work=client_work,
-            finalizer=returned.not_none(server_step, "set_hparams", finalizer),
+        finalizer = returned.result_of(
+            server_step.set_hparams, state.finalizer, hparams["finalizer"]
         )
-
-    def variate_of_step(state: Any) -> Any:
-        variate = server_step.control_variate(state)
-        return returned.not_none(server_step, "control_variate", variate)
+        return replace(state, client_work=client_work, finalizer=finalizer)
 
     control_variate = None
     if aggregation.has_control_variate:
@@ -338,7 +322,10 @@ def _build_accessors(
         )
     elif server_step.has_control_variate:
         control_variate = compat.tf_computation(
-            lambda state: to_vector(variate_of_step(state.finalizer)), state_type
+            lambda state: to_vector(
+                returned.result_of(server_step.control_variate, state.finalizer)
+            ),
+            state_type,
         )
     return Accessors(
         get_model_weights, set_model_weights, get_hparams, set_hparams, control_variate
