@@ -4,10 +4,13 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests.models import client_arrays, softmax_regression
 from tff_drift import algorithms, models
 from tff_drift.models.keras2 import check_batches
+from tff_drift.simulation import ClientDatasets, build_evaluation
 
 L = tf.keras.layers
+TEST = ClientDatasets.from_arrays({"a": client_arrays([3])[0]}, batch_size=2)
 
 
 def spec_of(inputs, labels):
@@ -147,3 +150,14 @@ def test_metrics_that_count_numbers_of_classes_are_taken():
         check_batches(with_metrics(metrics=make)())
     # As in `fit`, labels of weighted metrics are columns.
     check_batches(with_metrics(weighted_metrics=K.MeanAbsoluteError)())
+
+
+@pytest.mark.parametrize("build", [algorithms.build_fed_avg, build_evaluation])
+def test_functions_that_run_eagerly_are_refused(build):
+    second = (0.1,) if build is algorithms.build_fed_avg else (TEST,)
+    tf.config.run_functions_eagerly(True)
+    try:
+        with pytest.raises(ValueError, match=r"run_functions_eagerly\(False\) before"):
+            build(softmax_regression, *second)
+    finally:
+        tf.config.run_functions_eagerly(False)

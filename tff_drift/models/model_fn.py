@@ -41,7 +41,14 @@ def check_model_fn(model_fn: Any) -> None:
 
     Raises:
       TypeError: If it is something else; the message says what to pass.
+      ValueError: If TensorFlow runs functions eagerly.
     """
+    if tf.config.functions_run_eagerly():
+        # Layers' functions would take part in no graph, without a word.
+        raise ValueError(
+            "model_fn is traced, but functions run eagerly. Call "
+            "tf.config.run_functions_eagerly(False) before; tf.print shows values."
+        )
     if isinstance(model_fn, tff.learning.models.FunctionalModel):
         return
     # Models of Keras can be called.

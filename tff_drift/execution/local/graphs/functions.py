@@ -297,7 +297,7 @@ class PhaseFunction:
         Raises:
           NotImplementedError: If a graph holds something that is not supported.
         """
-        assert self.function is not None
+        _ = self.function
 
     @property
     def one_at_a_time(self) -> bool:

@@ -86,7 +86,7 @@ class SequentialRunner:
 
     def build(self) -> None:
         """Builds what is run, unless it has been done."""
-        assert self._program is not None
+        _ = self._program
 
     @property
     def why_as_imported(self) -> str | None:
