@@ -62,9 +62,9 @@ def build_model_spec(model_fn: ModelFn) -> ModelSpec:
     Raises:
       TypeError: If `model_fn` is neither, or clients cannot train weights of its
         dtypes; the message says what to pass.
-      ValueError: If nothing trains, it uses a model that was made outside of it, TFF
-        cannot take a metric's name, or masks or constraints of a functional model would
-        be lost.
+      ValueError: If functions run eagerly, nothing trains, it uses a model that was
+        made outside of it, TFF cannot take a metric's name, or masks or constraints of
+        a functional model would be lost.
     """
     check_model_fn(model_fn)
     if isinstance(model_fn, tff.learning.models.FunctionalModel):
