@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -210,12 +210,15 @@ def has_fraction(value: Any) -> bool:
         return True
 
 
-def number_labels(labels: np.ndarray, classes: Sequence[Any], where: str) -> np.ndarray:
+def number_labels(
+    labels: np.ndarray, classes: range | Mapping[Any, int], where: str
+) -> np.ndarray:
     """Returns the numbers of labels' classes, as `int32`.
 
     Args:
       labels: The labels.
-      classes: The classes, as `find_classes` returns them.
+      classes: The numbers of the classes, in their order; a range where each class is
+        its number.
       where: The file, client and field, for messages.
 
     Returns:
@@ -227,26 +230,26 @@ def number_labels(labels: np.ndarray, classes: Sequence[Any], where: str) -> np.
     found = _numbers(labels, classes)
     unknown = found < 0
     if unknown.any():
+        names = tuple(classes)
         example = int(np.argmax(unknown))
         raise example_checks.DataError(
             f"{where}, example {example}: found the label "
-            f"{checks.shown(labels.tolist()[example])}, but the {len(classes)} classes "
-            f"are {checks.shown(classes[0])} to {checks.shown(classes[-1])}. "
+            f"{checks.shown(labels.tolist()[example])}, but the {len(names)} classes "
+            f"are {checks.shown(names[0])} to {checks.shown(names[-1])}. "
             f"{_NUMBER_FROM_0}, or give target='number' (--task=own_numbers) if labels "
             "are numbers to predict."
         )
     return found.astype(np.int32)
 
 
-def _numbers(labels: np.ndarray, classes: Sequence[Any]) -> np.ndarray:
+def _numbers(labels: np.ndarray, classes: range | Mapping[Any, int]) -> np.ndarray:
     """Returns the numbers of labels' classes, -1 for none."""
     if isinstance(classes, range):
         labels = _as_integers(labels)
         known = (labels >= 0) & (labels < len(classes))
         # Not where they are unsigned: they have no -1.
         return np.where(known, np.where(known, labels, 0).astype(np.int64), -1)
-    numbers = {value: number for number, value in enumerate(classes)}
-    return np.array([numbers.get(value, -1) for value in labels.tolist()])
+    return np.array([classes.get(value, -1) for value in labels.tolist()])
 
 
 def _as_integers(labels: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -138,7 +139,14 @@ class Classes:
 
     def encode(self, labels: np.ndarray, where: str) -> np.ndarray:
         """Returns the numbers of classes, `int32`."""
-        return class_numbers.number_labels(labels, self.values, where)
+        return class_numbers.number_labels(labels, self._numbers, where)
+
+    @functools.cached_property
+    def _numbers(self) -> range | Mapping[Any, int]:
+        """The numbers of the classes, made once for all clients."""
+        if isinstance(self.values, range):
+            return self.values
+        return {value: number for number, value in enumerate(self.values)}
 
     def check_outputs(self, shape: tuple[int | None, ...]) -> None:
         """Raises unless there is an output for each class."""

@@ -10,6 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tasks
+from tasks.own import targets
 from tests import tiers
 from tff_drift import algorithms, execution, simulation
 
@@ -410,3 +411,26 @@ def test_nullable_and_sparse_columns_are_numbers(dtype):
     frame = _frame().assign(size=pd.Series([0, 1, 0, 1, 1, 0]).astype(dtype))
     x, _ = _load(frame, None, "frame").train.examples("b")
     assert (x.dtype, x.tolist()) == (np.float32, [[1.0], [1.0], [0.0]])
+
+
+class _Counted(tuple):
+    """Classes that count how often they are gone through."""
+
+    passes = 0
+
+    def __iter__(self):
+        self.passes += 1
+        return super().__iter__()
+
+
+def test_classes_of_words_are_numbered_once_for_all_clients():
+    words = _Counted(("ham", "jam", "spam"))
+    classes = targets.Classes(words)
+    for labels, numbers in ((["spam", "ham"], [2, 0]), (["jam"], [1])):
+        encoded = classes.encode(np.array(labels), "c")
+        assert (encoded.dtype, encoded.tolist()) == (np.int32, numbers)
+    assert words.passes == 1
+    with pytest.raises(
+        tasks.DataError, match="c, example 1: .* 'egg', but the 3 classes are 'ham' to"
+    ):
+        classes.encode(np.array(["ham", "egg"]), "c")
