@@ -132,12 +132,7 @@ def from_frame(
             user_tables.check_no_words(
                 table[label], name, owners, targets.NUMBER_REMEDY
             )
-        clients = {
-            str(owner): user_tables.table_examples(
-                rows, columns, label, f"{name}: client {checks.shown(str(owner))}", time
-            )
-            for owner, rows in table.groupby(owners, sort=True, observed=True)
-        }
+        clients = user_tables.client_examples(table, owners, columns, label, name, time)
         field = functools.partial(_field, name, label)
         found.append(Found.in_ram(clients, field))
         if time is not None:

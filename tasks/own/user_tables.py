@@ -174,39 +174,94 @@ def check_no_words(
         )
 
 
-def table_examples(
-    rows: pd.DataFrame,
+def client_examples(
+    table: pd.DataFrame,
+    owners: pd.Series,
     columns: Sequence[Any],
     label: Any,
     where: str,
     time: Any = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns a client's features and labels, checked except for the labels' kind.
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Returns each client's features and labels, checked except for the labels' kind.
+
+    Columns are checked as a whole: there may be many clients of a few rows.
 
     Args:
-      rows: The client's part of the table.
+      table: The table.
+      owners: The owner of each row.
+      columns: The columns of features.
+      label: The column of labels.
+      where: The table, for messages.
+      time: The column whose order the examples are put into; `None` leaves them as
+        they are.
+
+    Returns:
+      By client, in sorted order, views of arrays of all clients.
+
+    Raises:
+      DataError: As in `table_examples`, or if a time is none.
+    """
+    groups = table.groupby(owners, sort=True, observed=True)
+    try:
+        order = _order(table, time, where)
+        examples = table_examples(table, columns, label, where)
+    except example_checks.DataError:
+        # The message is to name the first such client, and its first such row.
+        for owner, rows in groups:
+            of_client = f"{where}: client {checks.shown(str(owner))}"
+            ordered = rows.iloc[_order(rows, time, of_client)]
+            table_examples(ordered, columns, label, of_client)
+        raise
+    return _by_client(groups, order, *examples)
+
+
+def _order(rows: pd.DataFrame, time: Any, where: str) -> np.ndarray:
+    """Returns the numbers of rows in the order of time, or as they are without one."""
+    if time is None:
+        return np.arange(len(rows))
+    _check_times(rows[time], f"{where}, field {checks.shown(time)}")
+    # An index may have the column's name.
+    times = rows[time].reset_index(drop=True)
+    return times.sort_values(kind="stable").index.to_numpy()
+
+
+def _by_client(groups: Any, order: np.ndarray, *arrays: np.ndarray) -> dict[str, Any]:
+    """Returns each client's parts of arrays with a value or more for each row.
+
+    Args:
+      groups: The rows by their owners, as pandas groups them.
+      order: The numbers of all rows in the order that each client's are to have.
+      *arrays: The arrays, in the order of the table.
+    """
+    sizes = groups.size()
+    order = order[np.argsort(groups.ngroup().to_numpy()[order], kind="stable")]
+    ends = np.cumsum(sizes.to_numpy())[:-1]
+    parts = zip(*(np.split(array[order], ends) for array in arrays), strict=True)
+    return dict(zip(map(str, sizes.index), parts, strict=True))
+
+
+def table_examples(
+    rows: pd.DataFrame, columns: Sequence[Any], label: Any, where: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the features and labels of rows, checked except for the labels' kind.
+
+    Args:
+      rows: A table, or the part of a client.
       columns: The columns of features.
       label: The column of labels.
       where: The table and the client, for messages.
-      time: The column whose order the examples are put into; `None` leaves them as
-        they are.
 
     Returns:
       The features, `float32[examples, columns]`, and the labels as they are.
 
     Raises:
-      DataError: If there is no row, a feature is not a number or not finite, a time is
-        none, or a label is missing or a date.
+      DataError: If there is no row, a feature is not a number or not finite, or a
+        label is missing or a date.
     """
     arrays: dict[str, np.ndarray] = {}
     if rows.empty:
         # A table without rows has columns of no type.
         example_checks.check_features(arrays, where)
-    if time is not None:
-        _check_times(rows[time], f"{where}, field {checks.shown(time)}")
-        # An index may have the column's name.
-        times = rows[time].reset_index(drop=True)
-        rows = rows.iloc[times.sort_values(kind="stable").index]
     for name in columns:
         column = rows[name]
         field = f"{where}, field {checks.shown(name)}"
@@ -326,9 +381,12 @@ def changes(times: pd.Series, owners: pd.Series) -> dict[str, np.ndarray]:
       times: The time of each row.
       owners: The owner of each row.
     """
+    moments = times.factorize(sort=True)[0]
+    groups = owners.groupby(owners, sort=True, observed=True)
+    ordered = _by_client(groups, np.argsort(moments, kind="stable"), moments)
     return {
-        str(owner): np.cumsum(np.bincount(of_owner.factorize(sort=True)[0]))[:-1]
-        for owner, of_owner in times.groupby(owners, sort=True, observed=True)
+        owner: np.flatnonzero(np.diff(of_owner)) + 1
+        for owner, (of_owner,) in ordered.items()
     }
 
 
