@@ -36,6 +36,30 @@ def test_data_in_ram_tell_clients_examples_and_batches():
     ]
 
 
+@pytest.mark.parametrize("options", [{}, {"max_examples": 4}])
+def test_examples_in_ram_are_counted_as_they_are_kept(options):
+    datasets = fakes.client_datasets().replace(**options)
+    counts = [min(count, 4) if options else count for count in (3, 4, 5, 6, 7, 8)]
+    total = f"{sum(counts)}, {min(counts)} to {max(counts)} per client"
+    assert f"examples: {total}\n" in repr(datasets)
+    # Nor is any of them loaded for it, except the one that tells the types.
+    assert list(datasets._store.known_num_examples) == ["client_0"]
+    assert [datasets.num_examples(each) for each in datasets.client_ids] == counts
+    weighted = datasets.with_client_weights(dict.fromkeys(datasets.client_ids, 2.0))
+    assert f"examples: {total}\n" in repr(weighted)
+
+
+def test_a_long_id_is_shortened_wherever_it_stands():
+    ids = [f"{number}{'x' * 1000}{number}" for number in range(4)]
+    for count, shown in ((1, "0"), (3, "012"), (4, "013")):
+        arrays = {each: np.zeros([2, 1]) for each in ids[:count]}
+        line = repr(ClientDatasets.from_arrays(arrays, batch_size=1)).splitlines()[1]
+        assert len(line) < 1000
+        for number in shown:
+            assert f"'{number}xxx" in line
+            assert f"xxx{number}'" in line
+
+
 def test_the_look_at_data_reads_nothing():
     read = []
 

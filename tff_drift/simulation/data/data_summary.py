@@ -9,6 +9,7 @@ import tensorflow as tf
 from tff_drift import checks
 from tff_drift.simulation.data.batching import Batching
 from tff_drift.simulation.data.example_store import ExampleStore
+from tff_drift.simulation.data.examples import num_rows
 
 _SHOWN_IDS = 3
 
@@ -36,15 +37,18 @@ def summary(
 
 
 def _ids(client_ids: Sequence[str]) -> str:
-    if len(client_ids) <= _SHOWN_IDS:
-        return ", ".join(map(repr, client_ids))
-    first = ", ".join(map(repr, client_ids[: _SHOWN_IDS - 1]))
-    return f"{first}, ..., {checks.shown(client_ids[-1])}"
+    shown = list(map(checks.shown, client_ids[:_SHOWN_IDS]))
+    if len(client_ids) > _SHOWN_IDS:
+        shown[-1:] = ["...", checks.shown(client_ids[-1])]
+    return ", ".join(shown)
 
 
 def _counts(client_ids: Sequence[str], store: ExampleStore) -> str:
     if store.holds_examples:
-        counts = [store.num_examples(each) for each in client_ids]
+        # `num_examples` would check each client anew.
+        counts = [num_rows(store.load_client(each)) for each in client_ids]
+        if store.max_examples is not None:
+            counts = [min(count, store.max_examples) for count in counts]
         of_what = "per client"
     else:
         known = store.known_num_examples
