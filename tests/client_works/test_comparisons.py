@@ -1,6 +1,8 @@
 """Tensors that a user compares by `==` are objects in TFF's graphs: refused by name."""
 
 import collections
+import cProfile
+import sys
 
 import numpy as np
 import pytest
@@ -193,3 +195,32 @@ def test_other_comparisons_are_taken():
     process = algorithms.build_fed_avg(model_fn(Harmless), 0.1)
     kernel, _ = process.get_model_weights(process.initialize()).trainable
     assert kernel.shape == (3, 1)
+
+
+def test_a_profiler_of_c_and_a_tracer_go_on():
+    """Python has no way to set cProfile's again before version 3.12."""
+    seen = []
+
+    def trace(frame, event, value):
+        seen.append(frame.f_code.co_name)
+
+    def after():
+        pass
+
+    before = sys.gettrace()
+    with cProfile.Profile() as profile:
+        sys.settrace(trace)
+        try:
+            algorithms.build_fed_avg(model_fn(), 0.1)
+            after()
+            with pytest.raises(ValueError, match=r"OwnLoss\.call"):
+                algorithms.build_fed_avg(model_fn(loss=OwnLoss), 0.1)
+            found = sys.gettrace()
+        finally:
+            sys.settrace(before)
+        after()
+    profile.create_stats()
+    calls = {name: count for (_, _, name), (count, *_) in profile.stats.items()}
+    assert found is trace
+    assert "after" in seen
+    assert calls["after"] == 2

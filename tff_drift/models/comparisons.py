@@ -54,15 +54,21 @@ def refused_comparisons() -> Iterator[None]:
     """
     found: list[str] = []
 
-    def watch(frame: types.FrameType, event: str, value: Any) -> None:
-        if event != "return" or frame.f_code not in _OPERATORS:
-            return
-        if isinstance(value, bool) and frame.f_locals.get("other") is not None:
+    # As a tracer, it is told more of a function for which it returns itself.
+    def watch(frame: types.FrameType, event: str, value: Any) -> Any:
+        if frame.f_code not in _OPERATORS:
+            return None
+        is_told = event == "return" and isinstance(value, bool)
+        if is_told and frame.f_locals.get("other") is not None:
             found.extend(_said_of(frame, _OPERATORS[frame.f_code]))
+        return watch
 
-    before = sys.getprofile()
     # Python tells a profiler of the operators, which are functions of TensorFlow's.
-    sys.setprofile(watch)
+    # One of C, as cProfile is before Python 3.12, could not be set again: a tracer.
+    before, replace = sys.getprofile(), sys.setprofile
+    if before is not None and not callable(before):
+        before, replace = sys.gettrace(), sys.settrace
+    replace(watch)
     try:
         yield
     except Exception as error:
@@ -70,7 +76,7 @@ def refused_comparisons() -> Iterator[None]:
             raise ValueError(f"model_fn: {found[0]}") from error
         raise
     finally:
-        sys.setprofile(before)
+        replace(before)
     if found:
         raise ValueError(f"model_fn: {found[0]}")
 
