@@ -98,12 +98,12 @@ class WrittenLabels:
         # By what was read: a text, and the file in which it stands.
         self._texts: dict[Any, tuple[str, str]] = {}
 
-    def add(self, labels: pd.Series, table: str, where: str) -> None:
+    def add(self, labels: pd.Series, table: bytes, where: str) -> None:
         """Adds the labels of a file.
 
         Args:
           labels: The labels as they were read.
-          table: The text of the file.
+          table: The text of the file, in UTF-8.
           where: The file, for messages.
 
         Raises:
@@ -114,9 +114,10 @@ class WrittenLabels:
 
         if labels.dtype.kind not in "biuf":
             return
-        written = labels.map(str)  # TRUE and True are one.
-        if labels.dtype.kind != "b":
-            texts = pd.read_csv(io.StringIO(table), usecols=[self.label], dtype=str)
+        if labels.dtype.kind == "b":
+            written = labels.map(str)  # TRUE and True are one.
+        else:
+            texts = pd.read_csv(io.BytesIO(table), usecols=[self.label], dtype=str)
             written = texts[self.label]
         pairs = pd.DataFrame({"read": labels, "written": written})
         for value, text in pairs.dropna().drop_duplicates().itertuples(index=False):
@@ -230,20 +231,21 @@ def read_table(
 
     if path.suffix.lower() == user_folders.PARQUET:
         return _read_parquet(path, where)
-    text = _decode(path, where)
+    # As bytes, which pandas decodes in parts: texts of all of it take much RAM.
+    text = _read_utf8(path, where)
     _check_separator(text, where)
     try:
         # With the first row, because one longer than the header is an error here, and
         # pandas would take its first fields for the name of the row below.
         header = pd.read_csv(
-            io.StringIO(text), header=None, nrows=2, dtype=str, keep_default_na=False
+            io.BytesIO(text), header=None, nrows=2, dtype=str, keep_default_na=False
         )
         # Numbers as Python reads them, which pandas 3 does by itself, and one type for
         # a whole column.
         is_old = pd.__version__.startswith("2.")
         exactly = {"float_precision": "round_trip"} if is_old else {}
         table = pd.read_csv(
-            io.StringIO(text),
+            io.BytesIO(text),
             low_memory=False,
             converters=dict.fromkeys(texts, lambda text: text or np.nan),
             **exactly,
@@ -273,14 +275,14 @@ def read_table(
     return table
 
 
-def _check_separator(text: str, where: str) -> None:
+def _check_separator(text: bytes, where: str) -> None:
     """Raises if a table is separated by what spreadsheets write in place of commas."""
-    with io.StringIO(text, newline="") as lines:  # At "\r" too.
+    with io.TextIOWrapper(io.BytesIO(text), "utf-8", newline="") as lines:  # "\r" too.
         first = next(filter(str.strip, lines), "")
     found = [each for each in (";", "\t") if each in first]
     if not found or "," in first:
         return
-    decimal = ", decimal=','" if _DECIMAL_COMMA.search(text) else ""
+    decimal = ", decimal=','" if _DECIMAL_COMMA.search(text.decode()) else ""
     raise example_checks.DataError(
         f"{where} is separated by {found[0]!r}, and a CSV table by commas. Save it "
         "with commas, or give tasks.from_frame what pandas.read_csv(path, "
@@ -288,19 +290,19 @@ def _check_separator(text: str, where: str) -> None:
     )
 
 
-def _check_not_rounded(table: pd.DataFrame, text: str, where: str) -> None:
+def _check_not_rounded(table: pd.DataFrame, text: bytes, where: str) -> None:
     """Raises if an integer was rounded, because others of its column are floats.
 
     Args:
       table: The columns to check.
-      text: The text of the whole table.
+      text: The text of the whole table, in UTF-8.
       where: The table, for messages.
     """
     import pandas as pd
 
     floats = table.select_dtypes("float")
     for name in floats.columns[(floats.abs() >= example_checks.LARGEST_QUANTITY).any()]:
-        texts = pd.read_csv(io.StringIO(text), usecols=[name], dtype=str)[name]
+        texts = pd.read_csv(io.BytesIO(text), usecols=[name], dtype=str)[name]
         for row in np.flatnonzero(texts.str.fullmatch(_INTEGER, na=False)):
             if int(texts[row]) != float(table[name][row]):  # Exactly, in Python.
                 raise example_checks.DataError(
@@ -333,7 +335,8 @@ def _read_parquet(path: pathlib.Path, where: str) -> pd.DataFrame:
     return table
 
 
-def _decode(path: pathlib.Path, where: str) -> str:
+def _read_utf8(path: pathlib.Path, where: str) -> bytes:
+    """Returns the text of a CSV table, in UTF-8 without a byte order mark."""
     try:
         with files.open_regular(path) as file:
             data = file.read()
@@ -346,8 +349,9 @@ def _decode(path: pathlib.Path, where: str) -> str:
             f"{where}: the text is UTF-16, or none at all, not UTF-8. Save the table "
             "as CSV in UTF-8."
         )
+    data = data.removeprefix(codecs.BOM_UTF8)
     try:
-        return data.decode("utf-8-sig")
+        data.decode()
     except UnicodeDecodeError as error:
         lines = data[: error.start].decode("latin-1").splitlines() or [""]
         # The header is UTF-8 if the error is below it; the fields in front of the
@@ -359,6 +363,7 @@ def _decode(path: pathlib.Path, where: str) -> str:
             f"{where}{field}, line {len(lines)}: the text is not UTF-8 ({error}). "
             "Convert the file."
         ) from error
+    return data
 
 
 def fields(line: str) -> list[str]:
