@@ -218,6 +218,72 @@ def test_batch_size_changes_nothing(test_clients):
     assert dict(found) == pytest.approx(dict(expected), rel=1e-5)
 
 
+class _Largest(tf.keras.metrics.Metric):
+    """A metric that is no sum: the largest label."""
+
+    def __init__(self, name="largest", dtype=None):
+        super().__init__(name, dtype)
+        self.value = self.add_weight(name="value", initializer="zeros")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        largest = tf.reduce_max(tf.cast(y_true, tf.float32))
+        self.value.assign(tf.maximum(self.value, largest))
+
+    def result(self):
+        return self.value
+
+
+def _zero_model(*metrics):
+    """A linear model of zeros, whose loss is the mean of the labels' squares."""
+
+    def model_fn():
+        dense = tf.keras.layers.Dense(1, kernel_initializer="zeros")
+        return tff.learning.models.from_keras_model(
+            tf.keras.Sequential([tf.keras.Input([1]), dense]),
+            tf.keras.losses.MeanSquaredError(),
+            (tf.TensorSpec([None, 1]), tf.TensorSpec([None, 1])),
+            metrics=[metric() for metric in metrics],
+        )
+
+    return model_fn
+
+
+def _functional_zero_model():
+    return tff.learning.models.FunctionalModel(
+        initial_weights=((np.zeros([1, 1], np.float32),), ()),
+        predict_on_batch_fn=tf.function(lambda w, x, training=True: x @ w[0][0]),
+        loss_fn=tf.function(
+            lambda output, label, sample_weight=None: tf.reduce_mean(
+                tf.square(output - label)
+            )
+        ),
+        input_spec=(tf.TensorSpec([None, 1]), tf.TensorSpec([None, 1])),
+    )
+
+
+def _measured(model_fn, labels):
+    """Returns the metrics of single examples with these labels at one client."""
+    spec = (tf.TensorSpec([None, 1]), tf.TensorSpec([None, 1]))
+    evaluator = ModelEvaluator(model_fn, spec)
+    ones = np.ones([1, 1], np.float32)
+    sums = evaluator.unfinalized_metrics([(ones, label * ones) for label in labels])
+    return evaluator.finalize(sums)
+
+
+@pytest.mark.parametrize(
+    "model_fn", [_zero_model(), _functional_zero_model()], ids=["keras", "functional"]
+)
+def test_losses_of_many_batches_are_added_in_double_precision(model_fn):
+    # In single precision, 2**26 and 1 is 2**26.
+    found = _measured(model_fn, [2.0**13, *[1.0] * 639])
+    assert found["loss"] == pytest.approx((2**26 + 639) / 640, rel=1.5e-6)
+    assert found["num_examples"] == 640
+
+
+def test_metrics_that_are_no_sums_are_not_added():
+    assert _measured(_zero_model(_Largest), [3.0, *[2.0] * 100])["largest"] == 3
+
+
 def test_percentiles_by_hand():
     # Five values lie at the percentiles 0, 25, 50, 75 and 100.
     found = client_statistics("accuracy", [0.5, 0.0, 1.0, 0.25, 0.75])

@@ -16,7 +16,7 @@ from tff_drift.models import ModelFn
 from tff_drift.simulation.data import label_errors, not_finite
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import build_uniform_sampling
-from tff_drift.simulation.evaluation.model_evaluator import ModelEvaluator
+from tff_drift.simulation.evaluation.model_evaluator import ModelEvaluator, added
 from tff_drift.simulation.evaluation.sessions import in_parallel
 
 PERCENTILES = (5, 25, 50, 75, 95)
@@ -46,18 +46,6 @@ def client_statistics(name: str, values: Sequence[float]) -> dict[str, float]:
             for percent, value in zip(PERCENTILES, percentiles, strict=True)
         },
     }
-
-
-def _add(totals: list[np.ndarray], more: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Adds leaves, floats in double precision."""
-    return [total + leaf for total, leaf in zip(totals, more, strict=True)]
-
-
-def _zeros(leaves: Sequence[np.ndarray]) -> list[np.ndarray]:
-    return [
-        np.zeros(leaf.shape, np.float64 if leaf.dtype.kind == "f" else leaf.dtype)
-        for leaf in map(np.asarray, leaves)
-    ]
 
 
 class _Measurement:
@@ -126,7 +114,8 @@ def build_evaluation(
       accuracy_metric: The model's headline metric, whose mean and percentiles
         over clients are reported; `None` reports none. "auto", the default, is the
         metric `accuracy` if the model has it as a number, otherwise none.
-      batch_size: The number of examples in a batch; it changes speed alone.
+      batch_size: The number of examples in a batch; it changes speed alone, up
+        to the rounding of sums.
       max_clients: Evaluate on this many test clients, sampled once; `None`, the
         default, evaluates on all.
       seed: The seed of that sample.
@@ -187,7 +176,7 @@ def build_evaluation(
         ):
             if not not_finite.is_finite(unfinalized):
                 broken.append(client_id)
-            totals = _add(totals or _zeros(unfinalized), unfinalized)
+            totals = added(totals, unfinalized)
             for value in evaluator.finalize(unfinalized, headline).values():
                 of_clients.append(np.asarray(value).item())
         if broken:

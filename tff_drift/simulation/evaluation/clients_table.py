@@ -64,7 +64,7 @@ def evaluate_clients(
       client_optimizer_fn: The optimizer of the local training, or its learning rate;
         needed with `train`.
       batch_size: The number of examples in a batch of the evaluation; it changes speed
-        alone.
+        alone, up to the rounding of sums.
 
     Returns:
       A table with a row for each client of `test`, in their order, by `client`:

@@ -20,6 +20,7 @@ import tensorflow_federated as tff
 
 from tff_drift import autograph, checks
 from tff_drift.models import (
+    HasKerasWeights,
     ModelFn,
     build_variable_model,
     check_model_fn,
@@ -29,6 +30,26 @@ from tff_drift.models import (
 from tff_drift.models.functional import check_functional_model, labels_as_in_fit
 from tff_drift.simulation.data import model_fit
 from tff_drift.simulation.evaluation.sessions import Sessions
+
+# Sums of more batches than that are not left to the metrics' own variables, float32.
+_BATCHES_IN_A_SUM = 64
+_LIBRARIES = ("keras", "tf_keras", "tensorflow_federated")
+
+
+def added(totals: Sequence[np.ndarray], more: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Adds leaves of unfinalized metrics, floats in double precision.
+
+    Args:
+      totals: What it returned before; empty at first.
+      more: What is added to it.
+    """
+    leaves = [np.asarray(leaf) for leaf in more]
+    if not totals:
+        kinds = [
+            np.float64 if leaf.dtype.kind == "f" else leaf.dtype for leaf in leaves
+        ]
+        totals = [np.zeros_like(*each) for each in zip(leaves, kinds, strict=True)]
+    return [total + leaf for total, leaf in zip(totals, leaves, strict=True)]
 
 
 class _FunctionalModelWithVariables:
@@ -102,6 +123,23 @@ def _finalize_each(model: Any, unfinalized: Mapping[str, Any]) -> Mapping[str, A
     )
 
 
+def _are_sums(model: Any) -> bool:
+    """Returns whether metrics of parts of a client's batches can be added.
+
+    Keras' and TFF's own can. One of a user's, such as a maximum, may not.
+    """
+    if isinstance(model, _FunctionalModelWithVariables):
+        return not tf.nest.flatten(model._initial)
+    if not isinstance(model, HasKerasWeights):
+        return False
+    metrics = (
+        each for each in model.losses_and_metrics if hasattr(each, "reset_state")
+    )
+    return all(
+        type(each).__module__.partition(".")[0] in _LIBRARIES for each in metrics
+    )
+
+
 def _placeholders(structure: Any) -> Any:
     return tf.nest.map_structure(
         lambda leaf: tf.compat.v1.placeholder(leaf.dtype, leaf.shape), structure
@@ -155,6 +193,7 @@ class ModelEvaluator:
             model = build_variable_model(model_fn)
             self.input_spec = model.input_spec
             finalize = functools.partial(_finalize_each, model)
+        self._are_sums = _are_sums(model)
         self._build_assignment(model)
         model_fit.check_fit("test", element_spec, self.input_spec)
         batch = _placeholders(model_fit.as_taken(element_spec, self.input_spec))
@@ -240,13 +279,18 @@ class ModelEvaluator:
         Returns:
           The leaves of the model's unfinalized metrics.
         """
+        totals: list[np.ndarray] = []
+        unfinalized: list[np.ndarray] = []
         with self._sessions.borrowed() as session:
             session.run(self._reset)
-            for batch in batches:
+            for count, batch in enumerate(batches):
+                if self._are_sums and count and count % _BATCHES_IN_A_SUM == 0:
+                    totals = added(totals, unfinalized)
+                    session.run(self._reset)
                 flat = tf.nest.flatten(batch)
                 feeds = dict(zip(self._batch_inputs, flat, strict=True))
                 unfinalized = session.run(self._unfinalized, feeds)
-        return unfinalized
+        return added(totals, unfinalized) if totals else unfinalized
 
     def finalize(
         self, unfinalized: Sequence[np.ndarray], names: Sequence[str] | None = None
