@@ -45,10 +45,10 @@ def added(totals: Sequence[np.ndarray], more: Sequence[np.ndarray]) -> list[np.n
     """
     leaves = [np.asarray(leaf) for leaf in more]
     if not totals:
-        kinds = [
-            np.float64 if leaf.dtype.kind == "f" else leaf.dtype for leaf in leaves
+        totals = [
+            np.zeros(leaf.shape, np.float64 if leaf.dtype.kind == "f" else leaf.dtype)
+            for leaf in leaves
         ]
-        totals = [np.zeros_like(*each) for each in zip(leaves, kinds, strict=True)]
     return [total + leaf for total, leaf in zip(totals, leaves, strict=True)]
 
 
@@ -129,7 +129,7 @@ def _are_sums(model: Any) -> bool:
     Keras' and TFF's own can. One of a user's, such as a maximum, may not.
     """
     if isinstance(model, _FunctionalModelWithVariables):
-        return not tf.nest.flatten(model._initial)
+        return not tf.nest.flatten(model._initial[0])
     if not isinstance(model, HasKerasWeights):
         return False
     metrics = (
