@@ -313,6 +313,10 @@ def _draw_lines(
             low, high = line["mean"] - line["sd"], line["mean"] + line["sd"]
         # A few markers tell lines apart that lie close, each at places of its own.
         every = 1 if all_marked else max(1, len(line) // 8)
+        marked = np.arange(position * every // 5 % every, len(line), every)
+        bounds = [each.to_numpy(float) for each in (line["mean"], low, high)]
+        drawn = style.outline(bounds, marked)
+        line, low, high = line.iloc[drawn], low.iloc[drawn], high.iloc[drawn]
         colour = style.colour(position)
         axes.plot(
             line["x"],
@@ -322,7 +326,7 @@ def _draw_lines(
             linewidth=2,
             marker=style.marker(position),
             markersize=5,
-            markevery=(position * every // 5 % every, every),
+            markevery=np.searchsorted(drawn, marked).tolist(),
             label=name,
         )
         axes.fill_between(line["x"], low, high, color=colour, alpha=0.13, linewidth=0)

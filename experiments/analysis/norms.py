@@ -90,6 +90,8 @@ def draw_predicted_norms(runs: FinishedRuns) -> matplotlib.figure.Figure:
         of_label = table[table["label"] == label]
         for position, (cohort, lines) in enumerate(of_label.groupby(_COHORT)):
             colour = style.colour(position)
+            bounds = [lines[each].to_numpy(float) for each in ("measured", "predicted")]
+            lines = lines.iloc[style.outline(bounds)]
             axes.plot(
                 lines["round"],
                 lines["measured"],

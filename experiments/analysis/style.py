@@ -12,6 +12,7 @@ import matplotlib.axes
 import matplotlib.axis
 import matplotlib.figure
 import matplotlib.ticker
+import numpy as np
 import PIL.Image
 from matplotlib.backends import backend_agg
 
@@ -35,6 +36,8 @@ COLOURS = (
 _LINE_STYLES = ("-", "--", "-.")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _PANELS_ACROSS = 4
+# Points of a line, more than a panel has dots across.
+_MOST_POINTS = 2000
 # More names than these stand upright.
 _SLANTED_NAMES = 8
 
@@ -55,6 +58,36 @@ def line_style(position: int) -> str:
 def marker(position: int) -> str:
     """Returns the marker of the line at a position, from 0."""
     return _MARKERS[position % len(_MARKERS)]
+
+
+def outline(
+    lines: Sequence[np.ndarray], marked: Sequence[int] | np.ndarray = ()
+) -> np.ndarray:
+    """Returns the points of long lines that look like all of them.
+
+    Of each short stretch these are the smallest and the largest of each line, and
+    besides the ends of lines and of gaps. An SVG has all points that are drawn.
+
+    Args:
+      lines: The heights of lines at the same points, of a band's borders for instance.
+      marked: The points to keep.
+
+    Returns:
+      The numbers of points, in order; all of them if they are few.
+    """
+    count = len(lines[0])
+    if count <= _MOST_POINTS:
+        return np.arange(count)
+    starts = np.arange(_MOST_POINTS // 2) * count // (_MOST_POINTS // 2)
+    kept = [np.array([0, count - 1]), np.asarray(marked, int)]
+    for line in lines:
+        is_there = np.isfinite(line)
+        before_change = np.flatnonzero(np.diff(is_there))
+        kept += [before_change, before_change + 1]
+        for missing, find in ((np.inf, np.argmin), (-np.inf, np.argmax)):
+            stretches = np.split(np.where(is_there, line, missing), starts[1:])
+            kept.append(starts + [find(stretch) for stretch in stretches])
+    return np.unique(np.concatenate(kept))
 
 
 def panels(
