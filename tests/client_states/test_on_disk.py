@@ -13,7 +13,7 @@ import pytest
 
 from tests.forks import programs
 from tff_drift import client_states
-from tff_drift.client_states import on_disk
+from tff_drift.client_states import on_disk, state_index
 
 
 @pytest.fixture(name="path")
@@ -435,6 +435,34 @@ def test_a_fingerprint_follows_from_the_states_alone(path, state):
         states.scatter(["bob"], [state(4)])
         assert states._fingerprint(3) == second
     assert fingerprints(path, state, [1, 3]) == [first, second]
+
+
+def test_all_states_are_hashed_once_after_a_resume(filled, state, monkeypatch):
+    """Also if what came after the version was dropped, its fingerprints are right."""
+    counted = []
+    of_all = state_index.StateIndex._sum_of_hashes
+
+    def counting(index, version):
+        counted.append(version)
+        return of_all(index, version)
+
+    [known] = fingerprints(filled, state, [1])
+    monkeypatch.setattr(state_index.StateIndex, "_sum_of_hashes", counting)
+    with client_states.DiskClientStates(filled, state(0), run_id="a") as states:
+        states.restore(1, known)
+        states.scatter(["ann", "eve"], [state(7), state(3)])
+        found = [states.commit(2)]
+        assert counted == [1]
+        states.scatter(["bob"], [state(9)])
+        states.restore(2, found[0])
+        states.scatter(["bob"], [state(4)])
+        found.append(states.commit(3))
+        states.restore(2, found[0])
+        states.scatter(["ann"], [state(5)])
+        found.append(states.commit(4))
+        expected = [states._store_id + f"-{of_all(states._index, 4):032x}"]
+    assert fingerprints(filled, state, [2, 4]) == [found[0], found[2]]
+    assert found[2:] == expected
 
 
 @pytest.mark.parametrize(

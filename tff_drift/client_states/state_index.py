@@ -264,7 +264,8 @@ class StateIndex:
 
     def discard_after(self, version: int) -> list[int]:
         """Drops what came after a version, durably; returns the slots of it."""
-        self._present = None
+        if self._has_changed or self.versions()[-1:] != (version,):
+            self._present = None
         with self._transaction() as connection:
             unused = self._delete(connection, "valid_from > ?", version)
             connection.execute(
