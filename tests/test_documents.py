@@ -430,3 +430,24 @@ def test_the_examples_of_composing_train(script):
     process = script["process"]
     output = process.next(process.initialize(), script["client_data"])
     assert "clipping_norm" in output.metrics["aggregator"]
+
+
+def test_the_sampling_of_many_clients_draws_and_resumes(surroundings):
+    [block] = python_blocks("docs/scale.md")
+    block = block.replace(
+        "cohort_size = train.client_ids, 0, 100", "cohort_size = train.client_ids, 0, 2"
+    )
+    for rounds in (2, 5):
+        exec(block.replace("rounds=1000", f"rounds={rounds}"), surroundings)
+    cohorts = [surroundings["sampling"](number) for number in range(40)]
+    assert {len(set(cohort)) for cohort in cohorts} == {2}
+    assert len(set(map(frozenset, cohorts))) == 3
+    resumed = surroundings["result"]
+    assert resumed.rows[-1]["round"] == 5
+    whole = block.replace("rounds=1000", "rounds=5").replace("results/run", "whole")
+    exec(whole, surroundings)
+    tf.nest.map_structure(
+        np.testing.assert_array_equal,
+        surroundings["result"].model_weights,
+        resumed.model_weights,
+    )

