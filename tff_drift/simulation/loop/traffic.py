@@ -28,8 +28,8 @@ def check_process(process: Any) -> None:
     missing = [name for name in _PROCESS_MEMBERS if not hasattr(process, name)]
     if missing:
         raise TypeError(
-            "process must be a tff.learning.templates.LearningProcess, such as "
-            f"build_fed_avg makes, found {checks.shown(process)} without {missing[0]}."
+            "process must be a tff.learning.templates.LearningProcess, such as of "
+            f"build_fed_avg, found {checks.shown(process)}, which has no {missing[0]}."
         )
 
 

@@ -231,7 +231,7 @@ def training_columns(metrics: Any) -> MetricsRecord:
         if column in row:
             raise ValueError(
                 f"process returned the metric {checks.shown(paths[column])}, but "
-                f"{checks.shown(column)} is run_training's own. Choose another name."
+                f"{checks.shown(column)} is a column of run_training. Rename it."
             )
     return row
 
