@@ -103,6 +103,7 @@ RUN_BY = {
     "docs/personalization.md": "tests/simulation/test_evaluate_clients.py",
     "docs/recipes.md": "here",
     "docs/remote.md": "tests/execution/on_ray/test_document.py",
+    "docs/scale.md": "here",
     "docs/tracking.md": "tests/simulation/callbacks/test_mlflow_tracker.py",
 }
 
