@@ -295,7 +295,7 @@ class ExampleStore:
             raise ValueError(
                 f"Client {checks.shown(client_id)} has examples of another type than "
                 f"the clients before it: {checks.shortened(spec)}, expected "
-                f"{checks.shortened(self._spec)}. Give all clients the same."
+                f"{checks.shortened(self._spec)}. Give all one type."
             )
         return examples
 
