@@ -108,7 +108,8 @@ def write_text(path: pathlib.Path, text: str) -> None:
     Raises:
       OSError: If the file cannot be written.
     """
-    write_bytes(path, text.encode())
+    # A command may name a folder whose name is no text.
+    write_bytes(path, text.encode(errors="backslashreplace"))
 
 
 def write_bytes(path: pathlib.Path, content: bytes) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import io
+import json
 import logging
 import os
 import subprocess
@@ -253,3 +254,16 @@ def test_a_full_disk_is_a_failure_of_the_machine(run_command, tmp_path, monkeypa
         outcome = run_command(*words, f"--output_dir={tmp_path / words[0]}")
         assert outcome.status == 1, outcome.stderr
         assert "error: the output cannot be written: [Errno 28]" in outcome.stderr
+
+
+def test_a_folder_whose_name_is_no_text_holds_a_whole_run(run_command, tmp_path):
+    folder = tmp_path / os.fsdecode(b"o\xe9x")
+    words = ("--task=quadratic", "--num_clients=3", "--clients_per_round=2")
+    for rounds in (1, 2):
+        outcome = run_command(
+            "train", *words, f"--rounds={rounds}", f"--output_dir={folder}"
+        )
+        assert outcome.status == 0, outcome.stderr
+    content = json.loads((folder / "config.json").read_text())
+    assert content["circumstances"]["output_dir"] == str(folder)
+    assert {"summary.json", "curves.png"} <= set(os.listdir(folder))

@@ -105,6 +105,8 @@ def test_plain_number_keeps_value_and_kind(value, expected):
     number = metrics.plain_number(value)
     assert number == expected
     assert type(number) is type(expected)
+    with np.printoptions(legacy="1.13", precision=2):
+        assert metrics.plain_number(value) == expected
     # The number names the value that it came from.
     assert np.asarray(value).dtype.type(number) == np.asarray(value)
 

@@ -99,7 +99,8 @@ def plain_number(value: Any) -> Number:
     scalar = np.asarray(value)[()]
     if scalar.dtype.kind in "biu":
         return int(scalar)
-    return float(str(scalar))
+    # As it prints by default, whatever NumPy's print options are.
+    return float(np.format_float_scientific(scalar))
 
 
 def _leaves(structure: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
