@@ -306,6 +306,10 @@ def test_a_metric_whose_name_no_graph_takes_is_named():
 
     with pytest.raises(ValueError, match="model_fn gives something the name 'my metri"):
         algorithms.build_fed_avg(model_fn, 0.1)
+    # Keras would put it before the names of all that comes after.
+    layer = keras.layers.Dense(2, name="later")
+    layer.build([None, 3])
+    assert [weight.path for weight in layer.weights] == ["later/kernel", "later/bias"]
 
 
 class Unseeded(keras.layers.Layer if keras3_models.IS_THERE else object):

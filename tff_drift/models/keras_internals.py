@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
@@ -48,3 +50,23 @@ def may_be_automatic(name: str, kind: str) -> bool:
     number = re.fullmatch(rf"{re.escape(kind)}_([1-9]\d*)", name)
     counts = get_global_attribute("object_name_uids", default={})
     return number is not None and int(number[1]) < counts.get(kind, 0)
+
+
+@contextlib.contextmanager
+def name_scopes_closed() -> Iterator[None]:
+    """Closes the name scopes that an error leaves open.
+
+    Keras goes on with a name that TensorFlow has refused: the weights that are made
+    later in the process would have it in their paths.
+    """
+    state = sys.modules.get("keras.src.backend.common.global_state")
+    if state is None:
+        yield
+        return
+    scopes = state.get_global_attribute("name_scope_stack", [], set_to_default=True)
+    before = list(scopes)
+    try:
+        yield
+    except Exception:
+        scopes[:] = before
+        raise

@@ -15,6 +15,7 @@ from tff_drift.models.first_trace import is_of_keras, what_is_said
 from tff_drift.models.keras2 import as_in_fit, check_batches
 from tff_drift.models.keras2_arguments import keras3_refused
 from tff_drift.models.keras3 import check_training
+from tff_drift.models.keras_internals import name_scopes_closed
 from tff_drift.models.outside import explain_if_outside
 from tff_drift.models.own_code import check_own_code
 
@@ -99,7 +100,8 @@ def build_variable_model(
 def _built(model_fn: Callable[[], Any]) -> Any:
     """Returns what a model function returns, and explains what it raises."""
     try:
-        return model_fn()
+        with name_scopes_closed():
+            return model_fn()
     except Exception as error:
         explain(error)
         found = next(keras3_arguments(error), None)
