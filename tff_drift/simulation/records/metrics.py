@@ -96,7 +96,7 @@ def plain_number(value: Any) -> Number:
     Returns:
       An `int` or a `float`.
     """
-    scalar = np.asarray(value)[()]
+    scalar: Any = np.asarray(value)[()]
     if scalar.dtype.kind in "biu":
         return int(scalar)
     # As it prints by default, whatever NumPy's print options are.
