@@ -62,14 +62,18 @@ def check_functional_model(model: tff.learning.models.FunctionalModel) -> None:
 
 
 def forward_pass(
-    model: tff.learning.models.FunctionalModel, weights: Any, batch: Any
+    model: tff.learning.models.FunctionalModel,
+    weights: Any,
+    batch: Any,
+    training: bool = True,
 ) -> tuple[tff.learning.models.BatchOutput, Callable[[Any], Any]]:
-    """Runs a model on a batch, in training.
+    """Runs a model on a batch.
 
     Args:
       model: The model.
       weights: Its weights.
       batch: A batch of the type of its `input_spec`.
+      training: Whether it is in training.
 
     Returns:
       The output, and a function that counts it in a state of the metrics.
@@ -77,7 +81,7 @@ def forward_pass(
     inputs, labels, of_examples = example_weights.split(batch)
     weighted = example_weights.as_argument(of_examples)
     predict_on_batch = autograph.of_user(model.predict_on_batch)
-    predictions = predict_on_batch(weights, inputs, training=True)
+    predictions = predict_on_batch(weights, inputs, training=training)
     labels = labels_as_in_fit(model, labels, predictions)
     loss = autograph.of_user(model.loss)(output=predictions, label=labels, **weighted)
     num_examples = tf.shape(tf.nest.flatten(predictions)[0])[0]

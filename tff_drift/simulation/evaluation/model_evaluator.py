@@ -24,10 +24,9 @@ from tff_drift.models import (
     ModelFn,
     build_variable_model,
     check_model_fn,
-    example_weights,
+    functional,
     value_files,
 )
-from tff_drift.models.functional import check_functional_model, labels_as_in_fit
 from tff_drift.simulation.data import model_fit
 from tff_drift.simulation.evaluation.sessions import Sessions
 
@@ -82,27 +81,16 @@ class _FunctionalModelWithVariables:
         )
 
     def forward_pass(self, batch: Any, training: bool) -> None:
-        x, y, sample_weight = example_weights.split(batch)
-        weighted = example_weights.as_argument(sample_weight)
         weights = tuple(
             tuple(variable.read_value() for variable in variables)
             for variables in (self.trainable_variables, self.non_trainable_variables)
         )
-        output = self._model.predict_on_batch(weights, x, training)
-        y = labels_as_in_fit(self._model, y, output)
-        loss = autograph.of_user(self._model.loss)(output=output, label=y, **weighted)
-        num_examples = tf.shape(tf.nest.flatten(output)[0])[0]
+        output, update = functional.forward_pass(self._model, weights, batch, training)
         state, loss_sum, count = self.report_local_unfinalized_metrics()
-        state = self._model.update_metrics_state(
-            state,
-            labels=y,
-            batch_output=tff.learning.models.BatchOutput(
-                loss=loss, predictions=output, num_examples=num_examples
-            ),
-            **weighted,
-        )
-        loss_sum += tf.cast(loss, tf.float32) * tf.cast(num_examples, tf.float32)
-        self._assign((state, loss_sum, count + tf.cast(num_examples, tf.int64)))
+        num_examples = tf.cast(output.num_examples, tf.float32)
+        loss_sum += tf.cast(output.loss, tf.float32) * num_examples
+        count += tf.cast(output.num_examples, tf.int64)
+        self._assign((update(state), loss_sum, count))
 
     def report_local_unfinalized_metrics(self) -> Any:
         return tf.nest.map_structure(lambda each: each.read_value(), self._sums)
@@ -185,7 +173,7 @@ class ModelEvaluator:
     def _build(self, model_fn: ModelFn, element_spec: Any) -> None:
         check_model_fn(model_fn)
         if isinstance(model_fn, tff.learning.models.FunctionalModel):
-            check_functional_model(model_fn)
+            functional.check_functional_model(model_fn)
             model: Any = _FunctionalModelWithVariables(model_fn)
             self.input_spec = model_fn.input_spec
             finalize = model.finalize
