@@ -6,8 +6,6 @@ whole of it, without a word.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -16,30 +14,35 @@ import tree
 from tff_drift import autograph, checks
 
 
-def result_of(method: Callable[..., Any], *arguments: Any) -> Any:
-    """Returns what a user's method returns, unless that is `None`.
+@autograph.as_written
+def not_none(owner: object, name: str, found: Any) -> Any:
+    """Returns what a user's method returned, unless that is `None`.
 
     Args:
-      method: The method.
-      *arguments: Its arguments.
+      owner: The object whose method it is.
+      name: The method's name.
+      found: What it returned.
 
     Raises:
-      TypeError: If it returns `None`, as a method without `return`.
+      TypeError: If `found` is `None`, as of a method without `return`.
     """
-    return _not_none(method, method(*arguments))
-
-
-@autograph.as_written
-def _not_none(method: Callable[..., Any], found: Any) -> Any:
     if found is None:
-        # AutoGraph wraps what it converts.
-        method = inspect.unwrap(method, stop=lambda each: hasattr(each, "__self__"))
-        owner = type(getattr(method, "__self__", method)).__name__
         raise TypeError(
-            f"What {method.__name__} of {owner} returns must not be None. Is its "
+            f"What {name} of {type(owner).__name__} returns must not be None. Is its "
             "return missing?"
         )
     return found
+
+
+def result_of(owner: object, name: str, *arguments: Any) -> Any:
+    """Calls a user's method as it is written, and returns the result, see `not_none`.
+
+    Args:
+      owner: The object whose method it is.
+      name: The method's name.
+      *arguments: Its arguments.
+    """
+    return not_none(owner, name, getattr(owner, name)(*arguments))
 
 
 @autograph.as_written

@@ -1,6 +1,7 @@
 """Parts of one's own whose results do not fit: one error, and nothing is broadcast."""
 
 import collections
+import functools
 
 import numpy as np
 import pytest
@@ -25,9 +26,6 @@ def means(weights):
 
 def subclass(base, **members):
     """A class that has some members, functions or values, of its own."""
-    for name, member in members.items():
-        if getattr(member, "__name__", None) == "<lambda>":
-            member.__name__ = name  # As a method that is written in a class.
     return type("Own", (base,), members)
 
 
@@ -411,3 +409,51 @@ def test_shapes_that_are_not_known_are_taken():
         np.testing.assert_array_equal(
             *(driver.remembered(name, "last") for driver in drivers)
         )
+
+
+class Around(server_steps.StepAround):
+    """An inner step, taken by the method for it."""
+
+    def initial_state(self, trainable):
+        return collections.OrderedDict(step=self._step.initial_state(trainable))
+
+    def next(self, state, trainable, pseudo_gradient, cohort):
+        result = self.next_of_step(state, trainable, pseudo_gradient, cohort)
+        return result._replace(state=collections.OrderedDict(step=result.state))
+
+
+def test_a_step_around_another_takes_it():
+    weights = []
+    for step in (Step(), Around(Step())):
+        process = compose(client_works.LocalSgd(0.1), step)
+        data = [client.dataset() for client in CLIENTS.values()]
+        state = process.next(process.initialize(), data).state
+        weights.append(process.get_model_weights(state).trainable)
+    tf.nest.map_structure(np.testing.assert_array_equal, *weights)
+
+
+def test_a_method_that_has_no_name_is_told_by_its_own():
+    work = client_works.LocalSgd(0.1)
+    work.correction = functools.partial(lambda context: None)
+    with pytest.raises(TypeError, match="What correction of LocalSgd returns must not"):
+        compose(work)
+
+
+class OwnProcess(algorithms.StatefulLearningProcess):
+    """A process that is made of another one."""
+
+    def __init__(self, process):
+        self.__dict__.update(process.__dict__)
+
+
+def test_a_step_is_appended_to_a_process_of_ones_own_class():
+    def build(wrap):
+        process = wrap(
+            algorithms.build_scaffold(stateful.LinearRegression, 0.1, num_clients=2)
+        )
+        data = CLIENTS["client_0"].dataset()
+        return algorithms.add_meta_step(process, stateful.LinearRegression, data, 0.1)
+
+    own, plain = build(OwnProcess), build(lambda process: process)
+    assert own.settings == plain.settings
+    assert own.next.type_signature == plain.next.type_signature

@@ -49,6 +49,16 @@ def test_examples_in_ram_are_counted_as_they_are_kept(options):
     assert f"examples: {total}\n" in repr(weighted)
 
 
+@pytest.mark.parametrize(
+    "other", [np.ones([2, 3]), np.ones([2, 2], np.float32), {"x": np.ones([2, 2])}]
+)
+def test_clients_of_another_type_are_refused_in_a_summary(other):
+    clients = {"a": (np.ones([2, 2]), np.ones(2)), "b": (other, np.ones(2))}
+    datasets = ClientDatasets.from_arrays(clients, batch_size=2)
+    with pytest.raises(ValueError, match="Client 'b' has examples of another type"):
+        repr(datasets)
+
+
 def test_a_long_id_is_shortened_wherever_it_stands():
     ids = [f"{number}{'x' * 1000}{number}" for number in range(4)]
     for count, shown in ((1, "0"), (3, "012"), (4, "013")):

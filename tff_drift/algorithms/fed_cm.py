@@ -22,7 +22,6 @@ from tff_drift.algorithms.server_steps import (
     ServerResult,
     ServerState,
     StepAround,
-    take_step,
 )
 from tff_drift.method_specs import Cost, Method, Option, register
 from tff_drift.tensors import Tensors, global_norm, to_vector
@@ -74,9 +73,7 @@ class ClientMomentumStep(StepAround):
         cohort: Cohort,
     ) -> ServerResult:
         """Takes the inner step and renews m."""
-        result = take_step(
-            self._step, state["step"], trainable, pseudo_gradient, cohort
-        )
+        result = self.next_of_step(state, trainable, pseudo_gradient, cohort)
         dtype = cohort.mean_steps.dtype
         path = cohort.mean_steps * tf.cast(cohort.learning_rate, dtype)
         path = tf.math.divide_no_nan(path, tf.cast(cohort.mean_scale, dtype))

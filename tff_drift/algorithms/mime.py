@@ -24,7 +24,6 @@ from tff_drift.algorithms.server_steps import (
     ServerState,
     ServerStep,
     StepAround,
-    take_step,
 )
 from tff_drift.method_specs import Cost, Method, register
 from tff_drift.optimizers.scheduled import pass_round
@@ -114,9 +113,7 @@ class MimeStep(StepAround):
         cohort: Cohort,
     ) -> ServerResult:
         """Takes the inner step and renews s."""
-        result = take_step(
-            self._step, state["step"], trainable, pseudo_gradient, cohort
-        )
+        result = self.next_of_step(state, trainable, pseudo_gradient, cohort)
         c = from_vector(cohort.message, trainable)
         if self._weight_decay:
             c = tuple(

@@ -343,18 +343,28 @@ class StepAround(ServerStep):
         """Raises a `ValueError` unless the inner step goes with it."""
         self._step.check_aggregator(model_aggregator)
 
+    def next_of_step(
+        self,
+        state: ServerState,
+        trainable: Tensors,
+        pseudo_gradient: Tensors,
+        cohort: Cohort,
+    ) -> ServerResult:
+        """Takes the inner step; the arguments are those of `next`."""
+        return take_step(self._step, state["step"], trainable, pseudo_gradient, cohort)
+
     def pass_round(self, state: ServerState) -> ServerState:
         """Returns the state with that of the inner step after such a round."""
-        step = returned.result_of(self._step.pass_round, state["step"])
+        step = returned.result_of(self._step, "pass_round", state["step"])
         return collections.OrderedDict(state, step=step)
 
     def get_hparams(self, state: ServerState) -> collections.OrderedDict[str, Any]:
         """Returns the inner step's hyperparameters."""
-        return returned.result_of(self._step.get_hparams, state["step"])
+        return returned.result_of(self._step, "get_hparams", state["step"])
 
     def set_hparams(self, state: ServerState, hparams: Any) -> ServerState:
         """Returns the state with other hyperparameters of the inner step."""
-        step = returned.result_of(self._step.set_hparams, state["step"], hparams)
+        step = returned.result_of(self._step, "set_hparams", state["step"], hparams)
         return collections.OrderedDict(state, step=step)
 
 
@@ -378,12 +388,12 @@ class AveragedStep(StepAround):
 
     def control_variate(self, state: ServerState) -> Tensors:
         """Returns the inner step's control variate."""
-        return returned.result_of(self._step.control_variate, state["step"])
+        return returned.result_of(self._step, "control_variate", state["step"])
 
     def initial_state(self, trainable: Tensors) -> ServerState:
         """Returns the inner state with an average of no models."""
         return collections.OrderedDict(
-            step=returned.result_of(self._step.initial_state, trainable),
+            step=returned.result_of(self._step, "initial_state", trainable),
             average_model=tuple(trainable),
             total_weight=tf.constant(0.0),
         )
@@ -396,9 +406,7 @@ class AveragedStep(StepAround):
         cohort: Cohort,
     ) -> ServerResult:
         """Takes the inner step and averages its aggregate model."""
-        result = take_step(
-            self._step, state["step"], trainable, pseudo_gradient, cohort
-        )
+        result = self.next_of_step(state, trainable, pseudo_gradient, cohort)
         total = state["total_weight"] / self._growth + 1.0
         aggregate = aggregate_model(self._step, result.state, result.trainable)
         average = tuple(
@@ -413,7 +421,7 @@ class AveragedStep(StepAround):
 
     def message(self, state: ServerState) -> Any:
         """Returns the inner step's message."""
-        return returned.result_of(self._step.message, state["step"])
+        return returned.result_of(self._step, "message", state["step"])
 
     def aggregate_model(self, state: ServerState, trainable: Tensors) -> Tensors:
         """Returns θ̂."""
@@ -423,7 +431,9 @@ class AveragedStep(StepAround):
     def replace_model(self, state: ServerState, trainable: Tensors) -> ServerState:
         """Returns the state with an average that starts anew."""
         return collections.OrderedDict(
-            step=returned.result_of(self._step.replace_model, state["step"], trainable),
+            step=returned.result_of(
+                self._step, "replace_model", state["step"], trainable
+            ),
             average_model=tuple(trainable),
             total_weight=tf.zeros_like(state["total_weight"]),
         )

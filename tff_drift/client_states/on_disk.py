@@ -375,7 +375,8 @@ class DiskClientStates(ClientStates):
         if not found or self._slots.is_deleted():
             raise ClientStatesError(
                 f"{self} is gone: its files were deleted or moved while it was open, "
-                "and nothing more is kept. Put back a copy, or restart the run."
+                "and nothing more is kept. Put back a copy, or restart the run with an "
+                "empty store."
             )
         return f"{self._store_id}-{self._index.digest(version):032x}"
 

@@ -142,10 +142,10 @@ class LocalSgd(LocalWork):
             context.initial_trainable,
         )
         fresh = autograph.of_user(self._optimizer.initialize)(specs)
-        state = returned.result_of(self.initial_optimizer_state, context, fresh)
+        state = returned.result_of(self, "initial_optimizer_state", context, fresh)
         set_hparams = autograph.of_user(self._optimizer.set_hparams)
         state = set_hparams(state, context.hparams)
-        vector = returned.result_of(self.correction, context)
+        vector = returned.result_of(self, "correction", context)
         correction: Tensors = ()
         if not (isinstance(vector, tuple) and not vector):
             x = context.initial_trainable

@@ -303,12 +303,12 @@ def run_local_work(
         if initial_model is not None:
             of_initial = initial_model.gradients_at(x, initial_state, batch, seed)
             at_x = of_initial.gradients
-        work_state, trainable = returned.result_of(
-            autograph.of_user(work.step),
+        stepped = autograph.of_user(work.step)(
             context,
             work_state,
             Step(trainable, result.gradients, result.num_examples, at_x),
         )
+        work_state, trainable = returned.not_none(work, "step", stepped)
         model_state = model.replace_trainable(result.model_state, trainable)
         return (
             model_state,
@@ -319,7 +319,7 @@ def run_local_work(
 
     state = (
         model.start(weights),
-        returned.result_of(autograph.of_user(work.init), context),
+        returned.not_none(work, "init", autograph.of_user(work.init)(context)),
         tf.constant(0, tf.int64),
         tf.constant(0, tf.int32),
     )

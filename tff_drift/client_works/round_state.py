@@ -59,7 +59,7 @@ def build_round_state(
       ValueError: If there is a schedule and no learning rate for it.
     """
     with tf.Graph().as_default():
-        has_rate = RATE in returned.result_of(work.initial_hparams)
+        has_rate = RATE in returned.result_of(work, "initial_hparams")
     schedule = None
     if rate_schedule is not None:
         if not has_rate:

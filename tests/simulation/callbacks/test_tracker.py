@@ -239,3 +239,13 @@ def test_without_its_package_the_extra_is_named(monkeypatch, tmp_path, package, 
 def test_bad_arguments(build, options, error, message):
     with pytest.raises(error, match=message):
         build(**options)
+
+
+def test_a_tracker_that_has_begun_nothing_ends_nothing():
+    server = Server()
+    FakeTracker(server).after_training(None)
+    result = simulation.run_training(
+        fakes.AveragingProcess(), fakes.client_datasets(), rounds=1, cohort_size=2
+    )
+    FakeTracker(server).after_training(result)
+    assert not server.outcomes

@@ -91,7 +91,7 @@ def build_client_half(
         message_type = compat.to_type(collections.OrderedDict(parts))
 
     def client_update(state: Any, weights: Any, message: Any, client: Any) -> Any:
-        run = returned.result_of(work.prepare, spec, loop_implementation)
+        run = returned.result_of(work, "prepare", spec, loop_implementation)
         run_gradient = None
         if work.needs_full_gradient:
             run_gradient = client_works.FullGradient().prepare(
@@ -266,7 +266,7 @@ def _initial_state(
     zeros = np.zeros(vector_type.shape, vector_type.dtype)
     state: Any = collections.OrderedDict()
     if work.keeps_client_state:
-        state = returned.result_of(work.initial_client_state, zeros)
+        state = returned.result_of(work, "initial_client_state", zeros)
     what = f"What initial_client_state of {type(work).__name__} returns"
     checks.check_instance(
         what, state, Mapping, "a dictionary, such as OrderedDict(sum=zeros)"

@@ -82,7 +82,10 @@ class ComposedLearningProcess(tff.learning.templates.LearningProcess):
             clients keep a state.
           more_settings: What it was built with besides.
         """
-        rebuilt = type(self)(
+        stateful = isinstance(self, StatefulLearningProcess)
+        # A user's own class may be made of other arguments.
+        kind: Any = StatefulLearningProcess if stateful else ComposedLearningProcess
+        rebuilt = kind(
             initialize,
             next_fn,
             accessors,

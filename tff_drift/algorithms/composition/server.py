@@ -79,7 +79,7 @@ def build_message(
     """
 
     def message_of_step(state: Any) -> Any:
-        return returned.result_of(server_step.message, state)
+        return returned.result_of(server_step, "message", state)
 
     if control_variate_type is None:
         return compat.tf_computation(message_of_step, step_state_type)
@@ -103,7 +103,7 @@ def build_initial_step_state(
     @compat.tf_computation(spec.weights_type)
     def initial_step_state(weights: Any) -> Any:
         trainable = tuple(tf.nest.flatten(weights.trainable))
-        return returned.result_of(server_step.initial_state, trainable)
+        return returned.result_of(server_step, "initial_state", trainable)
 
     return initial_step_state
 
@@ -295,14 +295,16 @@ def _build_accessors(
     @compat.tf_computation(state_type, state_type.global_model_weights)
     def set_model_weights(state: Any, weights: Any) -> Any:
         flat = tuple(tf.nest.flatten(weights.trainable))
-        replaced = returned.result_of(server_step.replace_model, state.finalizer, flat)
+        replaced = returned.result_of(
+            server_step, "replace_model", state.finalizer, flat
+        )
         return replace(state, global_model_weights=weights, finalizer=replaced)
 
     @compat.tf_computation(state_type)
     def get_hparams(state: Any) -> Any:
         return collections.OrderedDict(
             client_work=state.client_work["hparams"],
-            finalizer=returned.result_of(server_step.get_hparams, state.finalizer),
+            finalizer=returned.result_of(server_step, "get_hparams", state.finalizer),
         )
 
     @compat.tf_computation(state_type, get_hparams.type_signature.result)
@@ -311,7 +313,7 @@ def _build_accessors(
             state.client_work, hparams=hparams["client_work"]
         )
         finalizer = returned.result_of(
-            server_step.set_hparams, state.finalizer, hparams["finalizer"]
+            server_step, "set_hparams", state.finalizer, hparams["finalizer"]
         )
         return replace(state, client_work=client_work, finalizer=finalizer)
 
@@ -323,7 +325,7 @@ def _build_accessors(
     elif server_step.has_control_variate:
         control_variate = compat.tf_computation(
             lambda state: to_vector(
-                returned.result_of(server_step.control_variate, state.finalizer)
+                returned.result_of(server_step, "control_variate", state.finalizer)
             ),
             state_type,
         )

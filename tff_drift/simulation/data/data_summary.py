@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -45,10 +46,7 @@ def _ids(client_ids: Sequence[str]) -> str:
 
 def _counts(client_ids: Sequence[str], store: ExampleStore) -> str:
     if store.holds_examples:
-        # `num_examples` would check each client anew.
-        counts = [num_rows(store.load_client(each)) for each in client_ids]
-        if store.max_examples is not None:
-            counts = [min(count, store.max_examples) for count in counts]
+        counts = _counts_in_ram(client_ids, store)
         of_what = "per client"
     else:
         known = store.known_num_examples
@@ -60,6 +58,24 @@ def _counts(client_ids: Sequence[str], store: ExampleStore) -> str:
     if min(counts) < max(counts):
         between += f" to {max(counts):,}"
     return f"{sum(counts):,}, {between} {of_what}"
+
+
+def _counts_in_ram(client_ids: Sequence[str], store: ExampleStore) -> list[int]:
+    """Counts each client's examples; checks those that are unlike the first one's."""
+    counts = []
+    first = _kind(store.load_client(client_ids[0]))
+    for client_id in client_ids:
+        examples = store.load_client(client_id)
+        if _kind(examples) != first:
+            store.num_examples(client_ids[0])
+            store.num_examples(client_id)
+        counts.append(num_rows(examples))
+    most = store.max_examples
+    return counts if most is None else [min(count, most) for count in counts]
+
+
+def _kind(examples: Any) -> Any:
+    return tf.nest.map_structure(lambda leaf: (leaf.dtype, leaf.shape[1:]), examples)
 
 
 def _cache(store: ExampleStore) -> str:

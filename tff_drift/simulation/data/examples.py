@@ -193,9 +193,10 @@ def _of_numpy(leaf: Any) -> Any:
         )
     is_of_scipy = hasattr(leaf, "toarray")
     if is_of_scipy or isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
+        of_tensorflow = "to_tensor(), or tf.sparse.to_dense of it"
+        remedy = "toarray()" if is_of_scipy else of_tensorflow
         raise ValueError(
-            f"models here take no {type(leaf).__name__}. Give its toarray() or "
-            "to_tensor(), or tf.sparse.to_dense of it."
+            f"models here take no {type(leaf).__name__}. Give its {remedy}."
         )
     if isinstance(leaf, np.ma.MaskedArray):
         # An array of its own would hold what is below the mask.

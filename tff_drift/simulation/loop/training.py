@@ -198,8 +198,8 @@ def _with_store(
     if not isinstance(process, StatefulLearningProcess):
         has_store = isinstance(process, ProcessWithClientStates)
         if given is not None:
-            why = "process has a store" if has_store else "its clients keep no states"
-            raise ValueError(f"client_states is given, but {why}. Leave it out.")
+            why = "has a store" if has_store else "has clients that keep no states"
+            raise ValueError(f"client_states is given: process {why}. Leave it out.")
         yield process, process.client_states if has_store else None
         return
     opened = None

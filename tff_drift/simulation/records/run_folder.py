@@ -104,8 +104,8 @@ def check_same(folder: pathlib.Path, phrases: Sequence[str]) -> None:
     if not phrases:
         return
     if changes := configuration.changes_of_data(phrases):
-        found = ", ".join(dict.fromkeys(changes))
-        why = f"whose data has changed since ({checks.shortened(found)}). Put it back"
+        found = checks.shortened(", ".join(dict.fromkeys(changes)))
+        why = f"whose data has changed since ({found}). Put the data back"
     else:
         found = checks.shortened("; ".join(dict.fromkeys(phrases)))
         why = f"with another configuration: {found}. Ask for the same run"

@@ -42,7 +42,8 @@ def check_rounds(rounds: int, rounds_completed: int) -> None:
     if rounds_completed > rounds:
         raise ValueError(
             f"rounds is {rounds}, but the run in output_dir has completed "
-            f"{rounds_completed}. Ask for as many, or choose another output_dir."
+            f"{rounds_completed}. Ask for at least as many, or choose another "
+            "output_dir."
         )
 
 

@@ -66,6 +66,7 @@ class Tracker(Callback, abc.ABC):
 
     def __init__(self) -> None:
         """Initializes the callback."""
+        self._run: TrainingRun | None = None
         self._is_open = False
         self._call: concurrent.futures.Future[int] | None = None
 
@@ -133,10 +134,13 @@ class Tracker(Callback, abc.ABC):
 
     def after_training(self, result: TrainingResult | None) -> None:
         """Sends the tracker the rest, and how the run ended. Warns if it fails."""
+        if self._run is None:
+            return
         reason = self._run.stop_reason if result is not None else None
         outcome = "failed" if result is None else "finished"
         if reason in soft_interrupt.STOP_REASONS:
             outcome = "killed"
+        self._run = None
         self._end(outcome, reason)
 
     def track_folder(self, folder: str | os.PathLike[str]) -> None:
