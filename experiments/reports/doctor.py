@@ -105,7 +105,16 @@ def _python() -> Iterator[Finding]:
     support = "TFF 0.87's own"
     if sys.version_info >= (3, 12):
         support = "which TFF 0.87 does not declare, and tff_drift makes it run on"
-    yield Finding(OK, "Python", f"{platform.python_version()}, {support}")
+    found = f"{platform.python_version()}, {support}"
+    if sys.flags.optimize < 2:
+        yield Finding(OK, "Python", found)
+    else:
+        yield Finding(
+            FAILED,
+            "Python",
+            f"{found}, without docstrings, which TensorFlow needs",
+            "Leave out -OO, and PYTHONOPTIMIZE=2.",
+        )
 
 
 def _version(distribution: str) -> str | None:

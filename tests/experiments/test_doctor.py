@@ -1,6 +1,7 @@
 """What `tff-drift doctor` finds, and what it advises."""
 
 import importlib.metadata
+import subprocess
 import sys
 
 import pytest
@@ -39,6 +40,19 @@ def test_without_tff_it_names_the_command_that_installs_it(monkeypatch, capsys):
     *_, finding, remedy = capsys.readouterr().out.splitlines()
     assert finding == "FAILED tensorflow-federated: not installed"
     assert remedy.endswith("Install it: tff-drift install-tff")
+
+
+def test_python_without_docstrings_is_told():
+    process = subprocess.run(
+        [sys.executable, "-OO", "-m", "experiments", "doctor"],
+        cwd=programs.ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 2
+    *_, finding, remedy = process.stdout.splitlines()
+    assert finding.endswith("without docstrings, which TensorFlow needs")
+    assert remedy.endswith("Leave out -OO, and PYTHONOPTIMIZE=2.")
 
 
 def test_an_installation_that_fails_is_told(monkeypatch):
