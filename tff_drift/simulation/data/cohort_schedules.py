@@ -72,7 +72,7 @@ def build_growing_sampling(
     is a pure function of the seed, the round and the clients' data: the examples that
     were processed before a round follow from the cohorts before it. The clients that a
     `StragglerClock` leaves out of them count too. A run that is resumed samples all
-    rounds before once more, some 12 ms for each of them with a million clients.
+    rounds before once more, which takes time where there are a million clients.
 
     Args:
       train: The clients, whose batches say how many examples they train on.
